@@ -1,0 +1,183 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the file system of the operating system (Linux).
+//
+// An interrupted system call (EINTR) is repeated, except Exchange: repeating a swap that did happen would undo it.
+var OS FS = osFS{}
+
+type osFS struct{}
+
+func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	f, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, perm) // os adds O_CLOEXEC
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+// Rename calls rename(2) itself: os.Rename looks at newname first, one more system call for each record.
+func (osFS) Rename(oldname, newname string) error {
+	err := retry(func() error { return unix.Rename(oldname, newname) })
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
+	}
+	return nil
+}
+
+func (osFS) RenameNoReplace(oldname, newname string) error {
+	return renameFlags("rename-noreplace", oldname, newname, retry(func() error {
+		return unix.Renameat2(unix.AT_FDCWD, oldname, unix.AT_FDCWD, newname, unix.RENAME_NOREPLACE)
+	}))
+}
+
+func (osFS) Exchange(name1, name2 string) error {
+	return renameFlags("exchange", name1, name2,
+		unix.Renameat2(unix.AT_FDCWD, name1, unix.AT_FDCWD, name2, unix.RENAME_EXCHANGE))
+}
+
+// renameFlags wraps an error of renameat2. A file system that does not know a flag answers EINVAL (rename(2)).
+func renameFlags(op, oldname, newname string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EINVAL):
+		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	}
+	return &os.LinkError{Op: op, Old: oldname, New: newname, Err: err}
+}
+
+func (osFS) Link(oldname, newname string) error        { return os.Link(oldname, newname) }
+func (osFS) Remove(name string) error                  { return os.Remove(name) }
+func (osFS) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
+func (osFS) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
+func (osFS) SyncDir(name string) error                 { return syncFD("fsync", name, unix.O_DIRECTORY, unix.Fsync) }
+func (osFS) SyncFS(name string) error                  { return syncFD("syncfs", name, 0, unix.Syncfs) }
+func (osFS) ReadDir(name string) (d []fs.DirEntry, _ error) {
+	d, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err // half a listing is none
+	}
+	return d, nil
+}
+
+// syncFD opens name, syncs it, and closes it also after a failure; no error is dropped.
+func syncFD(op, name string, flag int, sync func(fd int) error) error {
+	fd, err := open(name, unix.O_RDONLY|flag, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	err = retry(func() error { return sync(fd) })
+	if cerr := unix.Close(fd); cerr != nil && err == nil {
+		op, err = "close", cerr
+	} else if cerr != nil {
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return nil
+}
+
+// TryLock takes an open file description lock (fcntl(2), F_OFD_SETLK) of the byte at offset key, without its top bit.
+// Process-owned locks would not do: they exclude no goroutine, and closing any descriptor of the file drops them.
+func (osFS) TryLock(name string, key uint64) (io.Closer, error) {
+	fd, err := open(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		if err == unix.EISDIR || err == unix.ELOOP {
+			err = fmt.Errorf("%w: %w", ErrNotRegular, err)
+		}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	err = lockByte(fd, key)
+	if err != nil {
+		_ = unix.Close(fd) // nothing is held; the first error counts
+		return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
+	}
+	l := &osLock{name: name, start: offset(key)}
+	l.fd.Store(int64(fd))
+	return l, nil
+}
+
+func lockByte(fd int, key uint64) error {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return ErrNotRegular
+	}
+	err := setLock(fd, unix.F_WRLCK, offset(key))
+	if err == unix.EACCES || err == unix.EAGAIN {
+		return ErrLocked
+	}
+	return err
+}
+
+func offset(key uint64) int64 { return int64(key &^ (1 << 63)) }
+
+func setLock(fd int, kind int16, start int64) error {
+	lock := unix.Flock_t{Type: kind, Whence: unix.SEEK_SET, Start: start, Len: 1}
+	return retry(func() error { return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock) })
+}
+
+type osLock struct {
+	name  string
+	start int64
+	fd    atomic.Int64 // -1 once closed: the number may be somebody else's by then
+}
+
+// Close unlocks before it closes. Between fork and exec a child has a copy of the descriptor in spite of O_CLOEXEC,
+// and closing ours would leave the lock with that copy for as long as the exec takes.
+func (l *osLock) Close() error {
+	fd := int(l.fd.Swap(-1))
+	if fd < 0 {
+		return &fs.PathError{Op: "unlock", Path: l.name, Err: fs.ErrClosed}
+	}
+	_ = setLock(fd, unix.F_UNLCK, l.start) // the close releases it in any case
+	if err := unix.Close(fd); err != nil {
+		return &fs.PathError{Op: "unlock", Path: l.name, Err: err}
+	}
+	return nil
+}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Datasync() error {
+	c, err := f.SyscallConn() // keeps the descriptor from being closed meanwhile
+	if err == nil {
+		cerr := c.Control(func(fd uintptr) { err = retry(func() error { return unix.Fdatasync(int(fd)) }) })
+		err = errors.Join(cerr, err)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func open(name string, flag int, perm uint32) (fd int, err error) {
+	err = retry(func() error {
+		fd, err = unix.Open(name, flag|unix.O_CLOEXEC, perm)
+		return err
+	})
+	return fd, err
+}
+
+// retry repeats a call that a signal interrupted. close(2) must not come here: Linux has closed the descriptor even then.
+func retry(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
