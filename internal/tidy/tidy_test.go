@@ -108,7 +108,7 @@ var arrows = []struct {
 	may  []string
 }{
 	{"magefile.go", []string{"experiments"}},
-	{"cmd", []string{"internal/campaign", "internal/hybrid", "pkg"}},
+	{"cmd", []string{"internal/campaign", "internal/hybrid", "internal/sysfault", "pkg"}},
 	{"experiments", []string{"internal", "pkg"}},
 	{"internal/campaign", []string{"pkg"}},
 	{"internal/hybrid", []string{"internal/campaign", "pkg"}},
