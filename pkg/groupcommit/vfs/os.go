@@ -154,12 +154,8 @@ func (l *osLock) Close() error {
 type osFile struct{ *os.File }
 
 func (f osFile) Datasync() error {
-	c, err := f.SyscallConn() // keeps the descriptor from being closed meanwhile
-	if err == nil {
-		cerr := c.Control(func(fd uintptr) { err = retry(func() error { return unix.Fdatasync(int(fd)) }) })
-		err = errors.Join(cerr, err)
-	}
-	if err != nil {
+	// Nobody closes the file meanwhile: its methods are not called concurrently. A closed one gives EBADF.
+	if err := retry(func() error { return unix.Fdatasync(int(f.Fd())) }); err != nil {
 		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 	}
 	return nil
