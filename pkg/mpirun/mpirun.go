@@ -32,7 +32,7 @@ type Job struct {
 	Grace   time.Duration // between asking the job to stop and killing it; 0 means DefaultGrace
 
 	// Stdout and Stderr get what the ranks and mpirun print, whole lines at a time,
-	// each line of a rank tagged (see Untag). nil discards. Both are drained to the
+	// each line of a rank tagged: "[3 stdout] text" (see Untag). nil discards. Both are drained to the
 	// end, since mpirun crashes when it can't print. They may be the same writer;
 	// writes never overlap.
 	Stdout, Stderr io.Writer

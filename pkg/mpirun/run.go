@@ -118,7 +118,7 @@ func (l *Launcher) prepare(j Job) (r *running, err error) {
 		Root:           os.Geteuid() == 0,
 		Oversubscribed: j.Oversubscribe && j.Ranks > runtime.NumCPU(),
 	}
-	return r, r.connect(j)
+	return r, r.connect(j, l.Major)
 }
 
 func resolve(program, dir string) (string, error) {
@@ -134,7 +134,7 @@ func resolve(program, dir string) (string, error) {
 
 // connect makes the two pipes and begins to drain them. Stdin stays nil, which is
 // /dev/null: mpirun would read the caller's input to its end.
-func (r *running) connect(j Job) error {
+func (r *running) connect(j Job, major int) error {
 	streams := []struct {
 		w    io.Writer
 		file *io.Writer
@@ -147,7 +147,7 @@ func (r *running) connect(j Job) error {
 			return fmt.Errorf("mpirun: %w", err)
 		}
 		r.readers[i], *s.file = pr, pw
-		go func() { r.output <- drain(s.w, pr, &r.outputLock) }()
+		go func() { r.output <- drain(s.w, pr, pieceTag(major), &r.outputLock) }()
 	}
 	return nil
 }
