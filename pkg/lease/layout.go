@@ -1,0 +1,142 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"shardlease/pkg/groupcommit"
+	"shardlease/pkg/groupcommit/vfs"
+)
+
+const (
+	layoutFile   = "layout.json"
+	layoutTemp   = "layout.json.new"
+	layoutLock   = "layout.lock"
+	layoutFormat = "shardlease-layout-v1"
+	layoutLimit  = 4 << 10
+	locksDir     = "locks"
+
+	kindWork    = "work"
+	kindTargets = "targets"
+)
+
+// layout is pinned in the root: two processes with different shard counts would put one ID into different files and exclude each
+// other from nothing.
+type layout struct {
+	Format string `json:"format"`
+	Kind   string `json:"kind"`
+	Shards int    `json:"shards"`
+}
+
+// pin compares the root's layout with the options, or creates the root.
+//
+// All directories are made before the layout file is linked into place, so its presence vouches for them. That costs up to 4096
+// mkdirs and one barrier, once; lazily made directories would cost every process a barrier of the root at its first use of each shard, since the
+// one who made the directory may have died before syncing its name.
+func (s *store) pin() error {
+	found, err := s.readLayout()
+	if errors.Is(err, fs.ErrNotExist) {
+		found, err = s.createLayout()
+	}
+	if err != nil {
+		return err
+	}
+	want := layout{Format: layoutFormat, Kind: s.kind, Shards: s.opts.Shards}
+	if want.Shards == 0 {
+		want.Shards = found.Shards
+	}
+	if found != want {
+		return fmt.Errorf("%w: %s says format %q, kind %q, %d shards, but format %q, kind %q, %d shards was asked for: open it with its own values or use a new root",
+			ErrLayout, filepath.Join(s.root, layoutFile), found.Format, found.Kind, found.Shards, want.Format, want.Kind, want.Shards)
+	}
+	if found.Shards < 1 || found.Shards > MaxShards {
+		return fmt.Errorf("%w: %s says %d shards, want 1 to %d", ErrLayout, filepath.Join(s.root, layoutFile), found.Shards, MaxShards)
+	}
+	s.opts.Shards = found.Shards
+	// Its creator may have died between the link and the barrier; nothing may be acknowledged in a root that a power cut takes back.
+	if err := groupcommit.SyncDir(s.fs, s.root); err != nil {
+		return fmt.Errorf("lease: open %s: %w", s.root, err)
+	}
+	if err := s.fs.Remove(filepath.Join(s.root, layoutTemp)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("lease: open %s: remove the leftover of its creation: %w", s.root, err)
+	}
+	return nil
+}
+
+func (s *store) readLayout() (layout, error) {
+	name := filepath.Join(s.root, layoutFile)
+	data, err := vfs.ReadFile(s.fs, name, layoutLimit)
+	if err != nil {
+		return layout{}, fmt.Errorf("lease: read layout: %w", err)
+	}
+	var l layout
+	if err := json.Unmarshal(data, &l); err != nil {
+		return layout{}, fmt.Errorf("%w: %s is damaged, restore it: %v", ErrLayout, name, err)
+	}
+	return l, nil
+}
+
+// createLayout makes the root. The lock keeps creators from each other's temp file; the link, which never replaces, decides even where
+// locks don't work.
+func (s *store) createLayout() (layout, error) {
+	fail := func(err error) (layout, error) { return layout{}, fmt.Errorf("lease: create %s: %w", s.root, err) }
+	if err := groupcommit.MkdirAll(s.fs, filepath.Join(s.root, locksDir), 0o777); err != nil {
+		return fail(err)
+	}
+	l, err := s.waitLock(context.Background(), filepath.Join(s.root, locksDir, layoutLock), 0, s.lockDeadline())
+	if err != nil {
+		return fail(err)
+	}
+	defer l.Close()
+	if found, err := s.readLayout(); !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	want := layout{Format: layoutFormat, Kind: s.kind, Shards: s.opts.Shards}
+	if want.Shards == 0 {
+		want.Shards = DefaultShards
+	}
+	if err := s.makeShards(want.Shards); err != nil {
+		return fail(err)
+	}
+	data, err := json.Marshal(want)
+	if err != nil {
+		return fail(err)
+	}
+	temp := filepath.Join(s.root, layoutTemp)
+	if err := groupcommit.WriteFile(s.fs, temp, append(data, '\n'), 0o666); err != nil {
+		return fail(err)
+	}
+	if err := groupcommit.Link(s.fs, temp, filepath.Join(s.root, layoutFile)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fail(err)
+	}
+	return s.readLayout()
+}
+
+func (s *store) makeShards(shards int) error {
+	entries, err := s.fs.ReadDir(s.root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // what a creator that was killed has left is empty
+		if !e.IsDir() || e.Name() == locksDir {
+			continue
+		}
+		inside, err := s.fs.ReadDir(filepath.Join(s.root, e.Name()))
+		if err != nil {
+			return err
+		}
+		if len(inside) > 0 {
+			return fmt.Errorf("%w: it has no %s but %s is not empty: restore the file or use a new root", ErrLayout, layoutFile, e.Name())
+		}
+	}
+	for shard := range shards {
+		if err := s.fs.Mkdir(filepath.Join(s.root, shardName(shard)), 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return groupcommit.SyncDir(s.fs, s.root) // each shard's own first barrier covers the directory itself
+}
