@@ -24,8 +24,9 @@ type Job struct {
 
 	// TempDir holds Open MPI's session files and shared-memory segments of this
 	// machine's ranks. Run makes a directory of the job's own in it and removes that
-	// with everything in it. "" means /dev/shm, or os.TempDir where there is none;
-	// with a HostFile it means Open MPI's defaults.
+	// with everything in it. "" means /dev/shm, or os.TempDir where there is none.
+	// With a HostFile it is given to Open MPI as it is, "" leaving Open MPI its
+	// defaults; it must then exist on every machine.
 	TempDir string
 
 	Timeout time.Duration // of the whole job, after which it is stopped; 0 means none
@@ -38,7 +39,7 @@ type Job struct {
 	Stdout, Stderr io.Writer
 }
 
-// DefaultGrace leaves two seconds for an orderly end and two for mpirun's own kill.
+// DefaultGrace leaves 1.5 s for an orderly end and 2.5 s for mpirun's own kill.
 const DefaultGrace = 4 * time.Second
 
 // Result is what is known about a job that ended, however it ended.

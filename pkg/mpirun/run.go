@@ -19,7 +19,9 @@ import (
 )
 
 const (
-	mpirunKill = 2 * time.Second // what mpirun takes from SIGTERM to the SIGKILL of its last rank
+	// mpirunKill is what mpirun needs from SIGTERM to its own end: SIGTERM for the
+	// ranks after one second, SIGKILL after another.
+	mpirunKill = 2500 * time.Millisecond
 	sweepLimit = 5 * time.Second // for processes to die of SIGKILL
 	drainLimit = 5 * time.Second // for the output that is still in the pipes
 )
@@ -28,10 +30,11 @@ const (
 // however it ends. The result is nil only if the job was not started.
 //
 // When ctx ends or Timeout is over, the job is stopped: SIGUSR1 to mpirun, which
-// forwards it to every rank; two seconds before Grace is over SIGTERM, of which
-// mpirun ends the ranks itself; then SIGKILL for every process. A program that
-// wants to end in order handles SIGUSR1 and ends within Grace less two seconds; a Go
-// program that does not ask for SIGUSR1 ignores it, others die of it. Should this
+// forwards it to every rank; SIGTERM 2.5 s before Grace is over (after a third of
+// it if it is shorter than that allows), upon which mpirun ends the ranks itself; then
+// SIGKILL for every process. A program that wants to end in order handles SIGUSR1
+// and ends before the SIGTERM; a Go program that does not ask for SIGUSR1 ignores
+// it, others die of it. Should this
 // process die, even of SIGKILL, the kernel kills mpirun, and ranks that use package
 // mpi with it; the job's directory in TempDir then stays.
 //
@@ -54,6 +57,7 @@ func (l *Launcher) Run(ctx context.Context, j Job) (*Result, error) {
 	}
 	defer os.RemoveAll(r.dir)
 	if err := r.start(); err != nil {
+		r.collect() // closes the pipes, which are empty
 		return nil, fmt.Errorf("%w: %s: %w", ErrJob, l.Path, err)
 	}
 	select {
@@ -95,7 +99,9 @@ func (l *Launcher) prepare(j Job) (r *running, err error) {
 	if r.dir, err = makeDir(j); err != nil {
 		return nil, err
 	}
-	j.TempDir = r.dir
+	if r.dir != "" {
+		j.TempDir = r.dir
+	}
 	argv, env, err := l.Command(j)
 	if err != nil {
 		os.RemoveAll(r.dir)
@@ -197,7 +203,7 @@ func (r *running) start() error {
 
 // stop asks, then tells, then kills mpirun.
 func (r *running) stop(grace time.Duration) {
-	tell := min(mpirunKill, grace/2)
+	tell := min(mpirunKill, 2*grace/3)
 	steps := []struct {
 		signal syscall.Signal
 		wait   time.Duration

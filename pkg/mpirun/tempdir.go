@@ -12,12 +12,13 @@ import (
 // file system is full, the rank would die of SIGBUS without a word.
 const bytesPerRank = 5 << 20
 
-// makeDir makes the job's own directory, "" when Open MPI's defaults are wanted.
+// makeDir makes the job's own directory; "" when other machines take part, which
+// would not have it.
 func makeDir(j Job) (string, error) {
-	parent := j.TempDir
-	if parent == "" && j.HostFile != "" {
+	if j.HostFile != "" {
 		return "", nil
 	}
+	parent := j.TempDir
 	if parent == "" {
 		parent = os.TempDir()
 		if unix.Access("/dev/shm", unix.W_OK) == nil {
