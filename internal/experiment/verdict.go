@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Result is one of three; there is no fourth for "nearly".
@@ -68,7 +69,10 @@ func Decide(spec *Spec, m *Metrics, host Suitability) ([]Verdict, error) {
 		}
 		if metric.N < c.MinN {
 			v.Verdict = Inconclusive
-			v.Reason = fmt.Sprintf("%d samples are too few to decide (%d needed): run at full scale", metric.N, c.MinN)
+			v.Reason = fmt.Sprintf("%d samples are too few to decide (%d needed)", metric.N, c.MinN)
+			if len(metric.Warnings) > 0 {
+				v.Reason += ": " + strings.Join(metric.Warnings, "; ")
+			}
 		}
 		out = append(out, v)
 	}
