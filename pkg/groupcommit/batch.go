@@ -51,7 +51,8 @@ func (b *Batch) Window() int { return b.strategy.window() }
 
 // Publish makes the content of each update durable, then switches its name to it, in order. The result has one error or
 // nil per update; an update that failed does not stop the others. An error that matches ErrUnknown says that the name
-// may have been switched; with any other error it was not. A nil error is a success only after Flush.
+// may have been switched; with any other error it was not. A nil error is a success only after Flush. The names of one
+// call differ.
 func (b *Batch) Publish(updates []Update) []error {
 	errs := make([]error, len(updates))
 	b.strategy.publish(b, updates, errs)

@@ -30,7 +30,7 @@ func barriers(trace *tracefs.Trace, dir string) (names []string) {
 	return names
 }
 
-// Report section F323: nested directories are synced top-down, each before its parent.
+// F323: nested directories are synced top-down, each before its parent.
 func TestMkdirAllSyncsEachNewDirectoryAndItsParent(t *testing.T) {
 	dir := t.TempDir()
 	trace := tracefs.New(vfs.OS, dir)
@@ -96,7 +96,7 @@ func TestMkdirAllAfterAFailedBarrierDoesAllOfItAgain(t *testing.T) {
 	}
 }
 
-// Report section F323: the destination is made durable first; without it the source barrier must not run.
+// F323: the destination is made durable first; without it the source barrier must not run.
 func TestReplaceAcrossDirectoriesSyncsTheDestinationFirst(t *testing.T) {
 	dir := setup(t, []string{"staging/h", "public/"})
 	faults := faultfs.New(vfs.OS)
@@ -181,12 +181,14 @@ func TestRemoveAllFollowsNoLink(t *testing.T) {
 	}
 }
 
+// Every operation is refused here, for a broken check must not cost the machine its files.
 func TestRemoveAllRefusesWhatCannotBeMeant(t *testing.T) {
-	trace := tracefs.New(vfs.OS, "")
+	faults := faultfs.New(vfs.OS)
+	faults.Inject(faultfs.Rule{Sticky: true, Err: errInjected})
 	for _, dir := range []string{"", "/", "//", ".", "..", "/..", "a/..", "./"} {
-		wantIs(t, groupcommit.RemoveAll(trace, dir), fs.ErrInvalid)
+		wantIs(t, groupcommit.RemoveAll(faults, dir), fs.ErrInvalid)
 	}
-	want(t, "operations", len(trace.Events()), 0)
+	want(t, "operations", faults.Injected(), 0)
 }
 
 // Done again after a crash it promises the same, though there is nothing left to remove.
@@ -289,6 +291,33 @@ func TestWriteFileReplacesALinkAndLeavesItsTarget(t *testing.T) {
 	}
 	want(t, "target", content(dir+"/real"), "old")
 	want(t, "target", content(dir+"/absent"), "<absent>")
+}
+
+// FS-14: the temp file is beside its record, wherever TMPDIR is and wherever a link to the shard leads. A rename that
+// leaves the file system fails and changes nothing.
+func TestOtherFileSystemsAreNoObstacleAndNoPassage(t *testing.T) {
+	other, err := os.MkdirTemp("/dev/shm", "groupcommit")
+	if err != nil {
+		t.Skip("needs a second file system at /dev/shm:", err)
+	}
+	defer os.RemoveAll(other)
+	dir := setup(t, []string{"src"})
+	if err := os.Symlink(other, dir+"/shard"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", other)
+	b := groupcommit.NewBatch(vfs.OS)
+	wantIs(t, b.Publish(updates(dir, "shard/rec"))[0], nil)
+	_, err = b.Flush()
+	want(t, "flush", err, nil)
+	want(t, "record", content(other+"/rec"), "new")
+
+	err = groupcommit.Replace(vfs.OS, dir+"/src", other+"/dst")
+	if !errors.Is(err, syscall.EXDEV) {
+		t.Skip("needs a second file system at /dev/shm: rename says", err)
+	}
+	want(t, "unknown", errors.Is(err, groupcommit.ErrUnknown), false)
+	want(t, "source", content(dir+"/src"), "old")
 }
 
 // FS-7. The umask belongs to the process, so this test must not run in parallel with others.

@@ -16,7 +16,7 @@ import (
 const tempSuffix = ".tmp"
 
 // Stage writes data to the temp file of name (name + ".tmp" in the same directory) and syncs it; renaming the result
-// to name publishes it. perm is subject to the umask.
+// to name publishes it. perm is subject to the umask. The base name leaves room for the suffix: it has at most 251 bytes.
 //
 // The caller holds the lock of the record called name. A temp file found there is therefore the garbage of a killed
 // writer: it is removed and created anew, never opened; a symbolic link is removed, not followed; a directory is an
