@@ -27,7 +27,7 @@
 //     That covers changes made by other processes too.
 //   - A4. A failed write-back is reported to at least one fsync of a descriptor that was open when it happened.
 //   - A5. A directory that is there already is durable. Who creates it must have finished [MkdirAll] before others
-//     publish in it.
+//     publish in it. Whoever may find a directory that a killed creator left syncs its parent once, at start.
 //   - A6. Where a file system can't sync directories, it says so ([ErrNotDurable]) rather than pretending.
 //
 // # Invariants

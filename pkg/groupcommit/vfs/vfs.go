@@ -10,8 +10,8 @@ import (
 	"io/fs"
 )
 
-// FS does what its names say and nothing more: no retries, no syncs on the side. Names are passed on as given.
-// Errors are *fs.PathError or *os.LinkError, so that errors.Is works with the io/fs sentinels and with errno values.
+// FS does what its names say and nothing more: no syncs on the side, no retries but of interrupted system calls. Names
+// are passed on as given. Errors are *fs.PathError or *os.LinkError, so that errors.Is works with the io/fs sentinels and with errno values.
 // All methods may be called concurrently.
 type FS interface {
 	// OpenFile opens with the os.O_* flags and with O_CLOEXEC and O_NOFOLLOW added. perm is subject to the umask.
