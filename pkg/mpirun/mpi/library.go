@@ -106,6 +106,12 @@ func split(c commHandle, color, key int) (part commHandle, err error) {
 	return part, err
 }
 
+// dup blocks until all ranks of c have called it.
+func dup(c commHandle) (copy commHandle, err error) {
+	err = check("MPI_Comm_dup", C.MPI_Comm_dup(c, &copy))
+	return copy, err
+}
+
 func progress(c commHandle) { C.progress(c) }
 
 // fitsC refuses numbers that C's int would change silently into valid ones.

@@ -33,6 +33,7 @@ type owner struct {
 	ended   chan struct{} // closed when no further call is served
 	last    chan func()   // MPI_Finalize, after ended
 	world   *Comm
+	exit    *Comm // all ranks too; its MPI barrier must not meet one of the program's
 	stopped bool
 
 	lanes       map[laneKey]*lane

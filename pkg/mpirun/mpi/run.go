@@ -82,11 +82,11 @@ func start() (*Comm, error) {
 		last:  make(chan func()),
 		lanes: make(map[laneKey]*lane),
 	}
-	o.world = &Comm{owner: o}
+	o.world, o.exit = &Comm{owner: o}, &Comm{owner: o}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		err := o.world.initialise()
+		err := o.initialise()
 		ready <- err
 		if err == nil {
 			o.serve()
@@ -99,14 +99,17 @@ func start() (*Comm, error) {
 	return o.world, <-ready
 }
 
-func (c *Comm) initialise() (err error) {
+func (o *owner) initialise() (err error) {
 	if err := dieWithLauncher(); err != nil {
 		return err
 	}
-	if c.handle, err = initialise(); err != nil {
+	if o.world.handle, err = initialise(); err != nil {
 		return err
 	}
-	c.rank, c.size, err = rankAndSize(c.handle)
+	if o.world.rank, o.world.size, err = rankAndSize(o.world.handle); err != nil {
+		return err
+	}
+	o.exit.handle, err = dup(o.world.handle)
 	return err
 }
 
@@ -137,7 +140,7 @@ func (o *owner) leave(ctx context.Context, failed bool) error {
 	} else {
 		defer context.AfterFunc(ctx, hurry)()
 	}
-	err := o.world.Barrier(wait)
+	err := o.exit.Barrier(wait)
 	if errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("%w: other ranks still run: exit with a code other than zero, so that mpirun ends them", ErrNotFinalized)
 	}
