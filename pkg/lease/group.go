@@ -173,9 +173,9 @@ func (g *group) write() error {
 		b = groupcommit.NewBatch(g.fs) // the other refuses changes in the directories whose barrier failed
 	}
 	if rerr := g.rollBack(b); rerr != nil {
-		return hideAbsence(fmt.Errorf("lease: write group: %w; its roll-back failed too: %w", err, rerr))
+		return fmt.Errorf("lease: write group: %w; its roll-back failed too: %w", err, rerr)
 	}
-	return hideAbsence(fmt.Errorf("lease: write group, rolled back: %w", err))
+	return fmt.Errorf("lease: write group, rolled back: %w", err)
 }
 
 // rollBack restores each member that is not as it was. It looks, since a rename may have been done in spite of its error.

@@ -179,14 +179,14 @@ func (b *heartbeats) renew(ctx context.Context, window []*heartbeat, deadline ti
 	for i, err := range b.batch.Publish(b.updates) {
 		if err != nil {
 			b.members[i].outcome = failed
-			b.members[i].err = hideAbsence(fmt.Errorf("lease: write record %s: %w", b.members[i].id, err))
+			b.members[i].err = fmt.Errorf("lease: write record %s: %w", b.members[i].id, err)
 		}
 	}
 }
 
 // prepare locks one record, decides, and queues the renewal, which is done if nothing happens to it.
 func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.Time) (outcome, error) {
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return failed, fmt.Errorf("lease: heartbeat of %s not begun: %w", it.id, err)
 	}
 	l, err := b.s.lock(ctx, it.id, deadline)

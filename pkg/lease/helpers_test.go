@@ -232,3 +232,7 @@ func checkName(t testing.TB, l layout, rel string, d os.DirEntry) {
 		t.Errorf("checkRoot: foreign file %s", rel)
 	}
 }
+
+func writeAll(name string, data []byte) error { return os.WriteFile(name, data, 0o666) }
+
+func publishNothing(context.Context, json.RawMessage) error { return nil }

@@ -27,7 +27,7 @@ const (
 func (s *store) lock(ctx context.Context, id ID, deadline time.Time) (io.Closer, error) {
 	l, err := s.waitLock(ctx, s.locks[s.shard(id)], id.lockKey(), deadline)
 	if err != nil {
-		return nil, hideAbsence(fmt.Errorf("lease: lock of record %s: %w", id, err))
+		return nil, fmt.Errorf("lease: lock of record %s: %w", id, err)
 	}
 	return l, nil
 }
@@ -53,7 +53,7 @@ func (s *store) waitLock(ctx context.Context, name string, key uint64, deadline 
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, context.Cause(ctx)
+			return nil, ctx.Err()
 		case <-s.closed:
 			timer.Stop()
 			return nil, fs.ErrClosed

@@ -205,10 +205,10 @@ func (s *store) write(id ID, data []byte) error {
 	b := groupcommit.NewBatch(s.fs)
 	if err := b.Publish([]groupcommit.Update{s.update(id, data)})[0]; err != nil {
 		_, ferr := b.Flush() // what may have been renamed should not be left without its barrier
-		return hideAbsence(fmt.Errorf("lease: write record %s: %w", id, errors.Join(err, ferr)))
+		return fmt.Errorf("lease: write record %s: %w", id, errors.Join(err, ferr))
 	}
 	if _, err := b.Flush(); err != nil {
-		return hideAbsence(fmt.Errorf("lease: write record %s: %w", id, err))
+		return fmt.Errorf("lease: write record %s: %w", id, err)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (t *Table) Complete(ctx context.Context, id ID, tok Token, publish func(con
 		first = r.Status != Done
 		if first {
 			if err := publish(ctx, bytes.Clone(r.Manifest)); err != nil {
-				return fmt.Errorf("lease: publish %s: %w", id, hideAbsence(err))
+				return fmt.Errorf("lease: publish %s: %w", id, err)
 			}
 			if now, err = t.s.now(); err != nil {
 				return err
