@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 var roles = map[string]func(dir string) error{
 	"publish": publish,
 	"storm":   storm,
+	"kill":    runOperation,
 }
 
 // publish writes one file the durable way: open, fsync, rename, open of the directory, fsync.
