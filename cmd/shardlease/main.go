@@ -1,0 +1,60 @@
+// Command shardlease runs campaigns on a shared directory and looks after the leases in it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"shardlease/internal/campaign"
+)
+
+// exitError carries an exit code to main. An empty text has been printed already.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+func exitf(code int, format string, args ...any) error {
+	return &exitError{code, fmt.Sprintf(format, args...)}
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	root := &cobra.Command{
+		Use:           "shardlease",
+		Short:         "Work campaigns on a shared directory, with fenced leases and group-committed heartbeats",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(standaloneCommand(), reaperCommand())
+	root.SetArgs(args)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	err := root.Execute()
+	if err == nil {
+		return campaign.ExitOK
+	}
+	var exit *exitError
+	if !errors.As(err, &exit) {
+		exit = &exitError{campaign.ExitUsage, err.Error()}
+	}
+	if exit.text != "" && reporting() {
+		fmt.Fprintf(os.Stderr, "shardlease: %s\n", exit.text)
+	}
+	return exit.code
+}
+
+// reporting tells whether this process speaks for its job: of several ranks that refuse the same option only the first does.
+func reporting() bool {
+	for _, name := range []string{"OMPI_COMM_WORLD_RANK", "PMIX_RANK"} {
+		if rank := os.Getenv(name); rank != "" {
+			return rank == "0"
+		}
+	}
+	return true
+}

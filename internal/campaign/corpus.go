@@ -1,0 +1,182 @@
+package campaign
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"shardlease/pkg/groupcommit"
+	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/lease"
+)
+
+// ErrDigest says that an object's content is not what its name says. It is never repaired or overwritten.
+var ErrDigest = errors.New("content does not match its SHA-256 name")
+
+// Corpus is the public, flat directory of immutable objects, each named by the SHA-256 of its content. It belongs to one actor.
+//
+// Objects become visible before their names are durable. So nobody acts on an object that was only seen: Settle runs
+// the barrier first. Else a second power cut could leave a done record whose object is gone.
+type Corpus struct {
+	fs      vfs.FS
+	dir     string
+	limit   int64
+	settled map[lease.ID]bool
+}
+
+// NewCorpus returns the corpus in dir; objects over limit bytes are refused.
+func NewCorpus(fsys vfs.FS, dir string, limit int64) *Corpus {
+	return &Corpus{fs: fsys, dir: dir, limit: limit, settled: map[lease.ID]bool{}}
+}
+
+// Path is the name of an object.
+func (c *Corpus) Path(id lease.ID) string { return filepath.Join(c.dir, id.String()) }
+
+// Read returns an object's content, or an error that matches fs.ErrNotExist, ErrDigest, vfs.ErrTooLarge or the I/O error.
+func (c *Corpus) Read(id lease.ID) ([]byte, error) {
+	return readObject(c.fs, c.Path(id), id, c.limit)
+}
+
+func readObject(fsys vfs.FS, name string, id lease.ID, limit int64) ([]byte, error) {
+	data, err := vfs.ReadFile(fsys, name, limit)
+	if err != nil {
+		return nil, err
+	}
+	if lease.SumID(data) != id {
+		return nil, fmt.Errorf("%s: %w", name, ErrDigest)
+	}
+	return data, nil
+}
+
+// Verify reads the object and compares its digest.
+func (c *Corpus) Verify(id lease.ID) error {
+	_, err := c.Read(id)
+	return err
+}
+
+// Add publishes data under its digest and returns when the name is durable. An object that is there already must have the right
+// content.
+func (c *Corpus) Add(id lease.ID, data []byte) error {
+	err := c.Verify(id)
+	if err == nil {
+		return c.Settle(id)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := groupcommit.WriteFile(c.fs, c.Path(id), data, 0o666); err != nil {
+		return err
+	}
+	c.settled[id] = true
+	return nil
+}
+
+// Promote moves a staged object into the corpus, destination barrier before source barrier. It is idempotent: an object already in the corpus
+// stays, and a source that is gone is accepted if the destination is right. added tells whether this call made the object public, durably;
+// if not, Settle has to follow.
+func (c *Corpus) Promote(staged string, id lease.ID) (added bool, err error) {
+	err = c.Verify(id)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	err = groupcommit.Replace(c.fs, staged, c.Path(id))
+	var barrier *groupcommit.BarrierError
+	if err != nil && (errors.As(err, &barrier) || !errors.Is(err, fs.ErrNotExist)) {
+		return false, err
+	}
+	if verr := c.Verify(id); verr != nil {
+		return false, errors.Join(verr, err)
+	}
+	return err == nil, nil
+}
+
+// Settle makes the names of objects durable that somebody else may have published. It costs one barrier if any of them is not known to
+// be durable yet.
+func (c *Corpus) Settle(ids ...lease.ID) error {
+	for _, id := range ids {
+		if c.settled[id] {
+			continue
+		}
+		if err := groupcommit.SyncDir(c.fs, c.dir); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			c.settled[id] = true
+		}
+		return nil
+	}
+	return nil
+}
+
+// List returns the ids of all objects, in order. Other names are none of the corpus's business.
+func (c *Corpus) List() ([]lease.ID, error) {
+	entries, err := c.fs.ReadDir(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	var ids []lease.ID
+	for _, e := range entries {
+		if !IsHex(e.Name(), 64) {
+			continue
+		}
+		id, err := lease.ParseID(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// fileID remembers an input file: a file with the same name, size, time and inode is not read again.
+type fileID struct {
+	name    string
+	size    int64
+	modTime int64 // Unix nanoseconds
+	inode   uint64
+}
+
+// Inputs lists the regular files of the input directory that were not seen before.
+type Inputs struct {
+	fs   vfs.FS
+	dir  string
+	seen map[fileID]bool
+}
+
+// NewInputs watches dir.
+func NewInputs(fsys vfs.FS, dir string) *Inputs {
+	return &Inputs{fs: fsys, dir: dir, seen: map[fileID]bool{}}
+}
+
+// New returns the names of files that are new or have changed, and remembers them. A file that vanishes meanwhile is no error; an
+// unreadable directory is: it must not look empty.
+func (in *Inputs) New() ([]string, error) {
+	entries, err := in.fs.ReadDir(in.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type() != 0 && !e.Type().IsRegular() {
+			continue
+		}
+		name := filepath.Join(in.dir, e.Name())
+		info, err := in.fs.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			continue
+		}
+		id := fileID{e.Name(), info.Size(), info.ModTime().UnixNano(), inode(info)}
+		if !in.seen[id] {
+			in.seen[id] = true
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

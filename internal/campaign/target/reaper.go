@@ -1,0 +1,77 @@
+package target
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Reaper is a small process beside a worker that outlives it for a moment: when the worker is gone, even by SIGKILL, it kills the
+// process group of the target that was running and removes the worker's private directory. Pdeathsig alone reaches only the target itself, not what
+// the target has started.
+type Reaper struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+}
+
+// StartReaper starts argv with dir appended; that program must call ReaperMain. env is without MPI variables.
+func StartReaper(argv []string, dir string, env []string) (*Reaper, error) {
+	cmd := exec.Command(argv[0], append(append([]string{}, argv[1:]...), dir)...)
+	cmd.Env = env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // mpirun kills the rank's group, which must not take the reaper along
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the process that cleans up after this worker: %w", err)
+	}
+	return &Reaper{cmd, pipe}, nil
+}
+
+// Stop ends the reaper, which removes the private directory, and waits for it.
+func (r *Reaper) Stop() error {
+	if err := r.pipe.Close(); err != nil {
+		return err
+	}
+	return r.cmd.Wait()
+}
+
+func (r *Reaper) add(group int)  { r.tell("+", group) }
+func (r *Reaper) done(group int) { r.tell("-", group) }
+
+// tell ignores errors: a reaper that was killed is a worker without one.
+func (r *Reaper) tell(what string, group int) {
+	if r != nil {
+		_, _ = fmt.Fprintf(r.pipe, "%s%d\n", what, group)
+	}
+}
+
+// ReaperMain is the reaper's program. It returns when in has ended and everything is cleaned up.
+func ReaperMain(in io.Reader, dir string) error {
+	groups := map[int]bool{}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		line := lines.Text()
+		if len(line) < 2 {
+			continue
+		}
+		if group, err := strconv.Atoi(line[1:]); err == nil && group > 1 {
+			groups[group] = line[0] == '+'
+		}
+	}
+	for group, running := range groups {
+		if running {
+			_ = syscall.Kill(-group, syscall.SIGKILL) // gone already is fine
+			vanish(group)
+		}
+	}
+	if dir == "" {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
