@@ -166,13 +166,14 @@ func patient(ctx context.Context, world *mpi.Comm) error {
 	return world.Barrier(context.WithoutCancel(ctx))
 }
 
-// deaf ignores what can be ignored, and so does its tool.
+// deaf ignores what can be ignored, and so does its tool. Rank 1 is stopped, so that
+// nothing it does itself can end it.
 func deaf(ctx context.Context, world *mpi.Comm) error {
 	signal.Ignore(syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGPIPE)
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the parent-death signal is tied to this thread
-		tool := exec.Command("sh", "-c", `trap "" USR1 TERM PIPE; while :; do sleep 1; done`)
+		tool := exec.Command("sh", "-c", `trap "" USR1 TERM PIPE; exec sleep 1000`)
 		tool.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 		err := tool.Start()
 		started <- err
@@ -184,6 +185,9 @@ func deaf(ctx context.Context, world *mpi.Comm) error {
 		return err
 	}
 	fmt.Println("ready")
+	if world.Rank() == 1 {
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
 	_, err := world.Recv(ctx, mpi.AnySource, mpi.AnyTag)
 	return err
 }
@@ -265,7 +269,7 @@ func TestTheJobDiesWithItsParent(t *testing.T) {
 	}
 	mark := fmt.Sprintf("MPI_TEST_PARENT=%d.%d", os.Getpid(), time.Now().UnixNano())
 	parent := exec.Command(exe, "-test.run=^TestHelperParent$", "-test.v")
-	parent.Env = append(os.Environ(), mark, "MPI_TEST_DIR="+t.TempDir())
+	parent.Env = append(os.Environ(), mark, "TMPDIR="+t.TempDir())
 	pr, pw, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +312,7 @@ func TestHelperParent(t *testing.T) {
 		t.Skip("runs as a process of TestTheJobDiesWithItsParent only")
 	}
 	_, _, err := launch(t, t.Context(), 8, "deaf", func(j *mpirun.Job) {
-		j.Stdout, j.Stderr, j.TempDir = os.Stdout, os.Stderr, os.Getenv("MPI_TEST_DIR")
+		j.Stdout, j.Stderr = os.Stdout, os.Stderr
 	})
 	t.Fatalf("the job ended: %v", err)
 }
