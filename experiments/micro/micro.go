@@ -30,6 +30,7 @@ type params struct {
 	TTL     int   `yaml:"ttl_s"`
 	WarmUp  int   `yaml:"warm_up_rounds"`
 	Rounds  int   `yaml:"rounds"`
+	Passes  int   `yaml:"passes_per_side"`
 }
 
 // Micro is the experiment.
@@ -64,12 +65,12 @@ func (m *Micro) Run(ctx context.Context, env *experiment.Env) error {
 		return err
 	}
 	w := raw.Workload{
-		Seed: env.Seed, Records: p.Records, Shards: p.Shards, Active: p.Active, TTLSeconds: p.TTL, WarmUp: p.WarmUp, Rounds: p.Rounds,
+		Seed: env.Seed, Records: p.Records, Shards: p.Shards, Active: p.Active, TTLSeconds: p.TTL, WarmUp: p.WarmUp, Rounds: p.Rounds, Passes: p.Passes,
 		CPU: lastCPU(), GoVersion: runtime.Version(), SHA256: hash, Scale: string(env.Scale),
 	}
 	args := []string{
 		"-records", strconv.Itoa(p.Records), "-shards", strconv.Itoa(p.Shards), "-ttl", strconv.Itoa(p.TTL), "-active", joined(p.Active),
-		"-warmup", strconv.Itoa(p.WarmUp), "-rounds", strconv.Itoa(p.Rounds), "-seed", strconv.FormatUint(env.Seed, 10), "-cpu", strconv.Itoa(w.CPU),
+		"-warmup", strconv.Itoa(p.WarmUp), "-rounds", strconv.Itoa(p.Rounds), "-passes", strconv.Itoa(p.Passes), "-seed", strconv.FormatUint(env.Seed, 10), "-cpu", strconv.Itoa(w.CPU),
 	}
 	env.Progress(experiment.Tick{Done: 0, Total: 2, What: fmt.Sprintf("%d interleaved rounds", p.Rounds)})
 	run := append([]string{"-root", filepath.Join(env.Work, "timed"), "-out", env.Dir}, args...)

@@ -252,7 +252,7 @@ func TestSmokeRunNeverStandsInForAFullOne(t *testing.T) {
 	dir := sealed(t)
 	runs := filepath.Dir(dir)
 	evidence := filepath.Dir(runs)
-	if err := SetLatest(runs, dir, experiment.Smoke); err != nil {
+	if err := SetLatest(runs, dir, Identity{Scale: experiment.Smoke, Complete: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := Newest(evidence); err != nil || got != dir {
@@ -261,7 +261,7 @@ func TestSmokeRunNeverStandsInForAFullOne(t *testing.T) {
 	if got, err := FullRun(evidence); err == nil {
 		t.Errorf("full run is %s", got)
 	}
-	if err := SetLatest(runs, dir, experiment.Full); err != nil { // as if somebody had edited latest.json
+	if err := SetLatest(runs, dir, Identity{Scale: experiment.Full, Complete: true}); err != nil { // as if somebody had edited latest.json
 		t.Fatal(err)
 	}
 	if _, err := FullRun(evidence); err == nil || !strings.Contains(err.Error(), "can't stand in") {

@@ -15,7 +15,8 @@ import (
 // latestFile lies beside runs/ and names the newest sealed runs. It is a file, since a link could not be checksummed.
 const latestFile = "latest.json"
 
-// Latest names the newest sealed run of each scale, relative to the folder of latest.json, and the newest of all.
+// Latest names sealed runs, relative to the folder of latest.json: the newest, whatever it holds, and the newest that
+// holds all experiments at each scale.
 type Latest struct {
 	Run   string `json:"run"`
 	Full  string `json:"full,omitempty"`
@@ -23,16 +24,18 @@ type Latest struct {
 }
 
 // SetLatest records a sealed run. runs is the folder that holds it.
-func SetLatest(runs, sealed string, scale experiment.Scale) error {
+func SetLatest(runs, sealed string, id Identity) error {
 	dir := filepath.Dir(runs)
 	l, err := readLatest(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	l.Run = filepath.ToSlash(filepath.Join(filepath.Base(runs), filepath.Base(sealed)))
-	if scale == experiment.Smoke {
+	switch {
+	case !id.Complete:
+	case id.Scale == experiment.Smoke:
 		l.Smoke = l.Run
-	} else {
+	default:
 		l.Full = l.Run
 	}
 	data, err := experiment.EncodeJSON(l)

@@ -30,13 +30,16 @@ type Identity struct {
 	Dirty      bool             `json:"dirty"`
 	DiffSHA256 string           `json:"diff_sha256"` // of the uncommitted changes; empty when clean
 	Scale      experiment.Scale `json:"scale"`
-	Rounds     int              `json:"rounds"` // override; 0 when the experiments' own numbers hold
+	Parts      []string         `json:"parts"`    // experiments, in order
+	Complete   bool             `json:"complete"` // whether they are all there are
+	Rounds     int              `json:"rounds"`   // override; 0 when the experiments' own numbers hold
 	Seed       uint64           `json:"seed"`
 	Start      time.Time        `json:"start"`
 }
 
 func (id Identity) sameWork(o Identity) bool {
-	return id.Commit == o.Commit && id.Dirty == o.Dirty && id.DiffSHA256 == o.DiffSHA256 && id.Scale == o.Scale && id.Rounds == o.Rounds
+	return id.Commit == o.Commit && id.Dirty == o.Dirty && id.DiffSHA256 == o.DiffSHA256 && id.Scale == o.Scale && id.Rounds == o.Rounds &&
+		slices.Equal(id.Parts, o.Parts)
 }
 
 var runName = regexp.MustCompile(`^\d{8}T\d{6}Z-[0-9a-z]{7}(-dirty)?(-smoke)?$`)

@@ -18,7 +18,7 @@ type Step struct {
 	RC        int               `json:"rc"` // 0, or 1 when it failed
 	Error     string            `json:"error,omitempty"`
 	Argv      []string          `json:"argv,omitempty"`
-	InputHash string            `json:"input_hash"` // of the programs, parameters and claims it depends on
+	InputHash string            `json:"input_hash"` // of the programs, parameters and claims it depends on; empty is never skipped
 	Outputs   map[string]string `json:"outputs"`    // file -> SHA-256
 }
 
@@ -50,7 +50,7 @@ func (r *Run) finished(step Step, outputs string) bool {
 		if old.Name != step.Name {
 			continue
 		}
-		if old.RC != 0 || old.InputHash != step.InputHash {
+		if old.RC != 0 || old.InputHash == "" || old.InputHash != step.InputHash {
 			return false
 		}
 		now, err := r.hashes(outputs)

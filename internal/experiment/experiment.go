@@ -22,11 +22,10 @@ type Env struct {
 	Work     string // scratch folder on the file system under test; removed afterwards
 	Bin      string // folder of the programs built for this run
 	Scale    Scale
-	Rounds   int               // overrides the file's number of rounds; 0 does not
-	Seed     uint64            // of every random choice; recorded with the run
-	Log      io.Writer         // the experiment's own log
-	Progress func(Tick)        // may be called from one goroutine at a time; never nil
-	Tools    map[string]string // optional programs found on this host, by name
+	Rounds   int        // overrides the file's number of rounds; 0 does not
+	Seed     uint64     // of every random choice; recorded with the run
+	Log      io.Writer  // the experiment's own log
+	Progress func(Tick) // may be called from one goroutine at a time; never nil
 }
 
 // Tick is one report of progress.

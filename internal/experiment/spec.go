@@ -4,6 +4,8 @@ package experiment
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +32,7 @@ type Spec struct {
 	Section string            `json:"section"` // of the report
 	Minutes map[Scale]float64 `json:"minutes"` // expected on two cores
 	Claims  []Claim           `json:"claims"`
+	SHA256  string            `json:"file_sha256"` // of experiment.yaml, which holds the parameters as well
 }
 
 // Status says what is done with a sentence of the report.
@@ -126,6 +129,8 @@ func Load[P any](name string, data []byte) (*Spec, map[Scale]P, error) {
 		Name: name, Title: f.Title, Section: f.Section, Claims: f.Claims,
 		Minutes: map[Scale]float64{Full: f.Full.Minutes, Smoke: f.Smoke.Minutes},
 	}
+	sum := sha256.Sum256(data)
+	spec.SHA256 = hex.EncodeToString(sum[:])
 	if key, err := spec.check(); err != nil {
 		return nil, nil, fmt.Errorf("%s:%d: %w", where, lineOf(data, key), err)
 	}

@@ -132,7 +132,7 @@ func goFacts(ctx context.Context) map[string]string {
 		if err != nil {
 			value = Unavailable
 		}
-		facts[name] = value
+		facts[name] = first(value, "default")
 	}
 	return facts
 }

@@ -39,7 +39,7 @@ type Round struct {
 	Kind   string // AB or AA
 	Round  int
 	First  string // "a" or "b": which ran first
-	A, B   int64  // wall time of one pass over all records
+	A, B   int64  // wall time of one pass over all records, the mean over the passes of the side
 }
 
 // Pass is one line of PassesFile: a pass under the traced file system, apart from the timed rounds. File is the time in
@@ -78,6 +78,7 @@ type Workload struct {
 	TTLSeconds int    `json:"ttl_s"`
 	WarmUp     int    `json:"warm_up_rounds"`
 	Rounds     int    `json:"rounds"`
+	Passes     int    `json:"passes_per_side"`
 	CPU        int    `json:"cpu"` // the one it was pinned to; -1 when it was not
 	GoVersion  string `json:"go_version"`
 	SHA256     string `json:"program_sha256"`

@@ -21,6 +21,7 @@ import (
 // counts and costs.
 type bench struct {
 	active int
+	repeat int // passes that one side of a round consists of
 	plain  *lease.Table
 	traced *lease.Table
 	trace  *tracefs.Trace
@@ -35,7 +36,7 @@ type bench struct {
 
 func newBench(ctx context.Context, c config, active int) (*bench, error) {
 	root := filepath.Join(c.root, fmt.Sprintf("active-%d", active))
-	b := &bench{active: active, held: map[lease.ID]lease.Token{}, now: time.Unix(10, 0), trace: tracefs.New(vfs.OS, root)}
+	b := &bench{active: active, repeat: c.passes, held: map[lease.ID]lease.Token{}, now: time.Unix(10, 0), trace: tracefs.New(vfs.OS, root)}
 	opts := lease.Options{Shards: c.shards, TTL: time.Duration(c.ttlSeconds) * time.Second, Now: func() time.Time { return b.now }}
 	var err error
 	if b.plain, err = lease.Open(root, &opts); err != nil {
@@ -82,12 +83,17 @@ func (b *bench) pass(ctx context.Context, t *lease.Table, side string) error {
 	return nil
 }
 
-// timed is pass with the garbage of the other side collected before.
+// timed gives the mean time of a pass over a fixed number of passes, so that a side lasts long enough beside what
+// starting and stopping it costs. The garbage of the other side is collected before.
 func (b *bench) timed(ctx context.Context, side string) (int64, error) {
 	runtime.GC()
 	start := time.Now()
-	err := b.pass(ctx, b.plain, side)
-	return time.Since(start).Nanoseconds(), err
+	for range b.repeat {
+		if err := b.pass(ctx, b.plain, side); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start).Nanoseconds() / int64(b.repeat), nil
 }
 
 func (b *bench) measure(ctx context.Context, c config, rng *rand.Rand) error {

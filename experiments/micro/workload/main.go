@@ -25,7 +25,8 @@ import (
 type config struct {
 	root, out               string
 	records, shards, warmUp int
-	rounds, ttlSeconds, cpu int
+	rounds, passes          int
+	ttlSeconds, cpu         int
 	active                  []int
 	seed                    uint64
 	countOnly               bool
@@ -57,6 +58,7 @@ func parse(args []string) (config, error) {
 	fs.IntVar(&c.ttlSeconds, "ttl", 3600, "seconds a lease lives")
 	fs.IntVar(&c.warmUp, "warmup", 5, "rounds that are run first and dropped")
 	fs.IntVar(&c.rounds, "rounds", 30, "rounds")
+	fs.IntVar(&c.passes, "passes", 5, "passes that one side of a round consists of")
 	fs.IntVar(&c.cpu, "cpu", -1, "the CPU to run on; -1 does not pin")
 	fs.Uint64Var(&c.seed, "seed", 1, "of the order of the sides")
 	fs.BoolVar(&c.countOnly, "count", false, "one scalar and one batch pass per scenario between marks, for strace; no raw files")
@@ -70,8 +72,8 @@ func parse(args []string) (config, error) {
 		}
 		c.active = append(c.active, n)
 	}
-	if c.root == "" || c.out == "" && !c.countOnly || c.records < 1 || c.rounds < 1 || c.warmUp < 0 || fs.NArg() > 0 {
-		return c, errors.New("-root and -out are needed, -records and -rounds at least 1, and no other arguments")
+	if c.root == "" || c.out == "" && !c.countOnly || c.records < 1 || c.rounds < 1 || c.passes < 1 || c.warmUp < 0 || fs.NArg() > 0 {
+		return c, errors.New("-root and -out are needed, -records, -rounds and -passes at least 1, and no other arguments")
 	}
 	return c, nil
 }

@@ -1,0 +1,84 @@
+//go:build mage
+
+// Targets of the reproduction pipeline. What they do is in package experiments; this file is their list.
+package main
+
+import (
+	"context"
+
+	"github.com/magefile/mage/mg"
+
+	"shardlease/experiments"
+)
+
+// Doctor tells what is missing or unsuitable on this host, and how to fix it (seconds).
+func Doctor(ctx context.Context) error { return experiments.Doctor(ctx) }
+
+// Setup installs what is missing: Debian packages, the charting script, Go modules. Does nothing when all is there.
+func Setup(ctx context.Context) error { return experiments.Setup(ctx) }
+
+// Build compiles the programs that the experiments run.
+func Build(ctx context.Context) error { return experiments.Build(ctx) }
+
+// Test lints and runs every test, those that need Open MPI included.
+func Test(ctx context.Context) error { return experiments.Test(ctx) }
+
+// Lint runs go vet and staticcheck.
+func Lint(ctx context.Context) error { return experiments.Lint(ctx) }
+
+// Smoke runs everything at small scale into a folder of its own (under 3 minutes). -resume goes on after a kill.
+func Smoke(ctx context.Context, resume *bool, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{Smoke: true, Resume: value(resume), Out: value(out)})
+}
+
+// Reproduce runs every experiment, decides every paper claim and seals the run (under 12 minutes).
+//
+// -smoke: small scale. -resume: go on with the run that was interrupted. -rounds=N: instead of the experiments' own.
+// -seed=N: of every random choice. -out=DIR: instead of evidence/runs. -keepGoing=false: stop at the first experiment
+// that breaks. Exit code: 0 all claims PASS, 1 a step broke, 2 wrong use, 3 a claim FAILED, 4 INCONCLUSIVE or unsuitable.
+func Reproduce(ctx context.Context, smoke, resume, keepGoing *bool, rounds, seed *int, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{
+		Smoke: value(smoke), Resume: value(resume), Stop: keepGoing != nil && !*keepGoing,
+		Rounds: value(rounds), Seed: uint64(value(seed)), Out: value(out),
+	})
+}
+
+// Verify checks a sealed run and computes its verdicts again from the raw samples; -dir=RUN, else the newest.
+func Verify(ctx context.Context, dir *string) error { return experiments.Verify(ctx, value(dir)) }
+
+// Compare shows two runs side by side and marks the verdicts that changed.
+func Compare(a, b string) error { return experiments.Compare(a, b) }
+
+// Claims lists the paper claims with bands and last verdicts, and renews the table in README.md.
+func Claims() error { return experiments.Claims() }
+
+// Clean removes build products and the charting script. It never touches evidence.
+func Clean() error { return experiments.Clean() }
+
+// Exp holds the experiments one by one, for those who change them.
+type Exp mg.Namespace
+
+// Micro renews 64 leases one by one and as a batch (about a minute).
+func (Exp) Micro(ctx context.Context, smoke *bool, rounds *int, out *string) error {
+	return one(ctx, "micro", smoke, rounds, out)
+}
+
+func one(ctx context.Context, name string, smoke *bool, rounds *int, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{Only: name, Smoke: value(smoke), Rounds: value(rounds), Out: value(out)})
+}
+
+// Paper makes what is published from existing evidence, without running anything.
+type Paper mg.Namespace
+
+// Figures draws the figures again; -run=RUN, else the newest full run.
+func (Paper) Figures(ctx context.Context, run *string) error {
+	return experiments.PaperFigures(ctx, value(run))
+}
+
+// value is what an optional flag says, or the zero value when it was left out.
+func value[T any](flag *T) (v T) {
+	if flag != nil {
+		v = *flag
+	}
+	return v
+}
