@@ -236,3 +236,5 @@ func checkName(t testing.TB, l layout, rel string, d os.DirEntry) {
 func writeAll(name string, data []byte) error { return os.WriteFile(name, data, 0o666) }
 
 func publishNothing(context.Context, json.RawMessage) error { return nil }
+
+type jsonRaw = json.RawMessage

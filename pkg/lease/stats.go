@@ -50,7 +50,7 @@ func bucket(v uint64) int {
 }
 
 // UpperBound returns the largest value of bucket i.
-func (h *Histogram) UpperBound(i int) uint64 {
+func (h Histogram) UpperBound(i int) uint64 {
 	if i < 2*subBuckets {
 		return uint64(i)
 	}
@@ -59,7 +59,7 @@ func (h *Histogram) UpperBound(i int) uint64 {
 }
 
 // Total returns the number of values.
-func (h *Histogram) Total() uint64 {
+func (h Histogram) Total() uint64 {
 	var n uint64
 	for _, c := range h.Counts {
 		n += c
@@ -69,7 +69,7 @@ func (h *Histogram) Total() uint64 {
 
 // Quantile returns a value that the fraction q (0 to 1) of the values does not exceed: the largest value of the bucket that holds the
 // quantile, so at most 12.5 % too high. 0 without values.
-func (h *Histogram) Quantile(q float64) uint64 {
+func (h Histogram) Quantile(q float64) uint64 {
 	total := h.Total()
 	if total == 0 {
 		return 0
