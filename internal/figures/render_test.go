@@ -1,0 +1,250 @@
+package figures
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden sums")
+
+func renderer(t *testing.T) *Renderer {
+	t.Helper()
+	r, err := NewRenderer(ScriptPath("../.."))
+	if err != nil {
+		t.Skipf("needs the charting script: %v", err)
+	}
+	return r
+}
+
+// tool skips the test unless the program is installed.
+func tool(t *testing.T, name, why string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("needs %s %s: %v", name, why, err)
+	}
+	return path
+}
+
+func mustSVG(t *testing.T, r *Renderer, f Figure) string {
+	t.Helper()
+	svg, err := r.SVG(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(svg)
+}
+
+func TestSameFigureGivesTheSameBytesAlsoConcurrently(t *testing.T) {
+	r := renderer(t)
+	for i, f := range demos(t) {
+		if again := demos(t)[i]; !bytes.Equal(f.Option, again.Option) {
+			t.Errorf("%s: option differs from build to build", f.ID)
+		}
+		want := mustSVG(t, r, f)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if got, err := r.SVG(f); err != nil || string(got) != want {
+					t.Errorf("%s: drawn again it differs (%v)", f.ID, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// A new release of a dependency, or another machine, must not change a picture unseen.
+func TestPicturesAreThoseThatWereLookedAt(t *testing.T) {
+	r := renderer(t)
+	var sums strings.Builder
+	for _, f := range demos(t) {
+		fmt.Fprintf(&sums, "%x  %s.svg\n", sha256.Sum256([]byte(mustSVG(t, r, f))), f.ID)
+	}
+	golden := filepath.Join("testdata", "pictures.sha256")
+	if *update {
+		if err := os.WriteFile(golden, []byte(sums.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sums.String() != string(want) {
+		t.Errorf("pictures changed; look at them, then run with -update\n got %s\nwant %s", sums.String(), want)
+	}
+}
+
+func TestNodeDrawsTheSameBytes(t *testing.T) {
+	r := renderer(t)
+	node := tool(t, "node", "for the cross-check of goja")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "draw.js")
+	if err := os.WriteFile(program, []byte(draw), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs(ScriptPath("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range demos(t) {
+		option := filepath.Join(dir, f.ID+".json")
+		if err := os.WriteFile(option, f.Option, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, node, "testdata/ssr.cjs", script, program, option, strconv.Itoa(f.Width), strconv.Itoa(f.Height))
+		cmd.Stderr = os.Stderr
+		got, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := r.raw(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s: node and goja differ (%d and %d bytes)", f.ID, len(got), len(want))
+		}
+	}
+}
+
+func TestEveryPointIsDrawn(t *testing.T) {
+	r := renderer(t)
+	const n = 5000
+	f, err := XY(Spec{ID: "many", Title: "Many points"}, SideBySide,
+		Panel{X: Axis{Name: "x"}, Y: Axis{Name: "y"}, Series: []Series{{Name: "s", Points: RoundSeries("s", "", noisy(n, 10, 5, 1)).Points}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	svg := mustSVG(t, r, f)
+	// Each mark is a path filled with the series' colour; the label is a text of that colour.
+	if got := strings.Count(svg, `fill="`+Vermillion+`"`) - strings.Count(svg, `">s</text>`); got != n {
+		t.Errorf("%d of %d points are drawn", got, n)
+	}
+}
+
+func TestWhiskersLieOverTheirBars(t *testing.T) {
+	svg := mustSVG(t, renderer(t), demos(t)[1])
+	bar := regexp.MustCompile(`<path d="M[0-9. ]+l[0-9. ]+l[-0-9. ]+l[-0-9. ]+Z" fill="(?:` + Vermillion + `|` + Blue + `)"`)
+	bars := bar.FindAllStringIndex(svg, -1)
+	if len(bars) != 4 {
+		t.Fatalf("%d bars are drawn, not 4", len(bars))
+	}
+	lastBar := bars[3][0]
+	whiskers := regexp.MustCompile(`<path d="[^"]*" fill="[^"]*" stroke="`+Ink+`" stroke-width="1.5"`).FindAllStringIndex(svg, -1)
+	if lastBar < 0 || len(whiskers) != 4*3 {
+		t.Fatalf("last bar at %d, %d whisker lines (want 12)", lastBar, len(whiskers))
+	}
+	if whiskers[0][0] < lastBar {
+		t.Errorf("first whisker at %d, last bar at %d", whiskers[0][0], lastBar)
+	}
+}
+
+func TestSVGNeedsNoStyleSheetAndKeepsItsIDsApart(t *testing.T) {
+	r := renderer(t)
+	for _, f := range demos(t) {
+		svg := mustSVG(t, r, f)
+		for _, bad := range []string{"<style", " style=", " class=", "dominant-baseline", "ecmeta", "\n\n", "undefined", "NaN"} {
+			if strings.Contains(svg, bad) {
+				t.Errorf("%s contains %q", f.ID, bad)
+			}
+		}
+		for _, m := range elementID.FindAllStringSubmatch(svg, -1) {
+			if !strings.HasPrefix(m[1], f.ID+"-") {
+				t.Errorf("%s: id %q may collide with that of another picture", f.ID, m[1])
+			}
+		}
+		if !strings.Contains(svg, "DejaVu Sans") {
+			t.Errorf("%s: text has no font", f.ID)
+		}
+	}
+}
+
+func TestLibrsvgDrawsThePictures(t *testing.T) {
+	rsvg := tool(t, "rsvg-convert", "(apt-get install librsvg2-bin)")
+	r := renderer(t)
+	for _, f := range demos(t) {
+		cmd := exec.Command(rsvg)
+		cmd.Stdin = strings.NewReader(mustSVG(t, r, f))
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", f.ID, err)
+		}
+		if share := inked(t, out); share < 0.01 || share > 0.6 {
+			t.Errorf("%s: %.1f %% of the picture is inked", f.ID, 100*share)
+		}
+	}
+}
+
+// inked is the share of pixels of a PNG that are not white.
+func inked(t *testing.T, data []byte) float64 {
+	t.Helper()
+	img, err := png.Decode(bytes.NewReader(data)) // a file that is no PNG fails here, whatever its name
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, n := img.Bounds(), 0
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			if r, g, bl, _ := img.At(x, y).RGBA(); r+g+bl < 3*0xF000 {
+				n++
+			}
+		}
+	}
+	return float64(n) / float64(b.Dx()*b.Dy())
+}
+
+func TestSmokeIsWrittenAcrossTheFigure(t *testing.T) {
+	f, err := demos(t)[0].Smoke()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if svg := mustSVG(t, renderer(t), f); !strings.Contains(svg, ">SMOKE</text>") {
+		t.Error("no watermark in the picture")
+	}
+}
+
+func TestOnlyThePinnedScriptIsAccepted(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "echarts.min.js")
+	if _, err := NewRenderer(other); err == nil || !strings.Contains(err.Error(), "go tool mage setup") {
+		t.Errorf("a missing script gave %v", err)
+	}
+	if err := os.WriteFile(other, []byte("var echarts = {}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewRenderer(other); err == nil || !strings.Contains(err.Error(), EChartsSHA256) {
+		t.Errorf("another script gave %v", err)
+	}
+}
+
+func TestPackageFileAsksForThePinnedRelease(t *testing.T) {
+	text, err := os.ReadFile("npm/package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct{ Dependencies map[string]string }
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Dependencies["echarts"] != EChartsVersion {
+		t.Errorf("package.json asks for %q, the renderer for %s", p.Dependencies["echarts"], EChartsVersion)
+	}
+}
