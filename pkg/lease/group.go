@@ -17,12 +17,12 @@ import (
 type group struct {
 	s       *store
 	fs      *meter
-	targets []uint64 // in lock order
-	members []member // likewise
+	targets []uint64      // in lock order
+	members []groupMember // likewise
 	locks   []io.Closer
 }
 
-type member struct {
+type groupMember struct {
 	target uint64
 	id     ID
 	old    *Record // nil: no record
@@ -90,7 +90,7 @@ func (g *group) lock(ctx context.Context) error {
 }
 
 // free refuses if m belongs to a group that is held.
-func (g *group) free(m *member, now time.Time) error {
+func (g *group) free(m *groupMember, now time.Time) error {
 	_, err := next(m.old, OpClaim, Token{}, now, g.s.opts.MaxSkew)
 	if !errors.Is(err, ErrHeld) {
 		return err
@@ -137,7 +137,7 @@ func (g *group) record(id ID) (*Record, error) {
 }
 
 // owned refuses unless op is possible for m with tok and the group is the one that was claimed.
-func (g *group) owned(m *member, op Op, tok Token, now time.Time) error {
+func (g *group) owned(m *groupMember, op Op, tok Token, now time.Time) error {
 	if _, err := next(m.old, op, tok, now, g.s.opts.MaxSkew); err != nil {
 		return fmt.Errorf("target %d: %w", m.target, err)
 	}

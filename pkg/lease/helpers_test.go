@@ -159,9 +159,15 @@ func (f *fixture) plant(id ID, data []byte) {
 	f.Cleanup(func() { os.Remove(f.file(id)) }) // runs before checkRoot
 }
 
+// reporter is what testing.T and rapid.T have in common.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
 // checkRoot checks what must hold of a root at any time when nobody is writing: the layout is intact, each record decodes and lies in its
 // shard, and there is no foreign file. Temp files are there only for records whose writer was killed.
-func checkRoot(t testing.TB, root string) {
+func checkRoot(t reporter, root string) {
 	t.Helper()
 	if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
 		return // the test never got to open it
@@ -203,7 +209,7 @@ func checkRoot(t testing.TB, root string) {
 	}
 }
 
-func checkName(t testing.TB, l layout, rel string, d os.DirEntry) {
+func checkName(t reporter, l layout, rel string, d os.DirEntry) {
 	t.Helper()
 	dir, base := filepath.Split(rel)
 	dir = filepath.Clean(dir)

@@ -169,14 +169,14 @@ func (s *store) newGroup(targets []uint64) (*group, error) {
 	if len(targets) < 1 || len(targets) > MaxGroup {
 		return nil, fmt.Errorf("lease: a group of %d targets, want 1 to %d: %w", len(targets), MaxGroup, fs.ErrInvalid)
 	}
-	g := &group{s: s, fs: s.fs, members: make([]member, len(targets)), targets: make([]uint64, len(targets))}
+	g := &group{s: s, fs: s.fs, members: make([]groupMember, len(targets)), targets: make([]uint64, len(targets))}
 	for i, target := range targets {
 		if target == 0 {
 			return nil, fmt.Errorf("lease: target 0 is not a branch target: %w", fs.ErrInvalid)
 		}
-		g.members[i] = member{target: target, id: TargetID(target)}
+		g.members[i] = groupMember{target: target, id: TargetID(target)}
 	}
-	slices.SortFunc(g.members, func(a, b member) int { return compareIDs(a.id, b.id) })
+	slices.SortFunc(g.members, func(a, b groupMember) int { return compareIDs(a.id, b.id) })
 	for i, m := range g.members {
 		if i > 0 && g.members[i-1].target == m.target {
 			return nil, fmt.Errorf("lease: target %d is twice in the group: %w", m.target, fs.ErrInvalid)
