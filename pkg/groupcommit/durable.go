@@ -93,7 +93,8 @@ func isDir(fsys vfs.FS, name string) error {
 
 // Replace renames oldname to newname, whatever newname was (a symbolic link there is replaced, not followed). The
 // caller has synced the content of oldname. The destination barrier comes before the source barrier: a power cut
-// between the two may leave the object under both names, never under neither.
+// between the two may leave the object under both names, never under neither. If it has both names already, rename(2)
+// does nothing and both stay: whoever repeats a Replace after a power cut removes oldname if it is still there.
 func Replace(fsys vfs.FS, oldname, newname string) error {
 	if err := rename(fsys, fsys.Rename, oldname, newname); err != nil {
 		return err

@@ -12,6 +12,8 @@ type Sweep struct {
 	Limit    int      // most states of one moment and policy; above it a sample of that size
 	Seed     uint64   // of the samples
 	Policies []Policy // nil means Strict and Journal
+	// Fault, if not nil, decides over each operation as in FS.WithFaults.
+	Fault func(*vfs.Call) error
 
 	// What Run has done, added up over all runs.
 	Moments int // at which the power was cut
@@ -39,7 +41,11 @@ func (s *Sweep) Run(f *FS, work func(fsys vfs.FS, acked func(what string)), chec
 	}
 	cut("the start")
 	n := 0
-	fsys := vfs.Intercept(f, func(c *vfs.Call, do func() error) error {
+	var below vfs.FS = f
+	if s.Fault != nil {
+		below = f.WithFaults(s.Fault)
+	}
+	fsys := vfs.Intercept(below, func(c *vfs.Call, do func() error) error {
 		err := do()
 		n++
 		if f.Changes() != last {
