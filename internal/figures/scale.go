@@ -124,6 +124,19 @@ func tightest(lo, hi float64, ticks int) (step, low, high float64) {
 	return step, low, high
 }
 
+// padded keeps marks off the ends of an axis of powers of two, where they would lie on the labels of the other axis.
+func (s scale) padded() scale {
+	if !s.Log || s.base != 2 {
+		return s
+	}
+	for v := s.min; v < s.max*1.5; v *= 2 {
+		s.labels = append(s.labels, v)
+	}
+	pad := math.Pow(s.max/s.min, 0.04)
+	s.min, s.max = s.min/pad, s.max*pad
+	return s
+}
+
 // niceStep rounds up to 1, 2, 2.5 or 5 times a power of ten.
 func niceStep(raw float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(raw)))

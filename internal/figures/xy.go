@@ -34,6 +34,8 @@ type Series struct {
 	// Median draws the median of y as a thin line and puts it into the label, with Unit behind the number.
 	Median bool
 	Unit   string
+	// Report says that these are the report's values and not ours: hollow diamonds, as in every figure.
+	Report bool
 }
 
 // Panel is one pair of axes with its series.
@@ -81,7 +83,7 @@ func XY(s Spec, layout Layout, panels ...Panel) (Figure, error) {
 			pn.X.Name = "" // the lowest panel names the shared axis
 		}
 		g := p.addPanel(rect[0], rect[1], rect[2], rect[3],
-			newScale(pn.X, x.lo, x.hi, max(rect[2]/80, 2)), newScale(pn.Y, y.lo, y.hi, max(rect[3]/55, 2)))
+			newScale(pn.X, x.lo, x.hi, max(rect[2]/80, 2)).padded(), newScale(pn.Y, y.lo, y.hi, max(rect[3]/55, 2)))
 		drawPanel(p, g, pn)
 	}
 	return p.figure()
@@ -188,6 +190,9 @@ func drawPanel(p *plot, g panel, pn Panel) {
 		if s.Color == "" {
 			s.Color = colorCycle[i%len(colorCycle)]
 		}
+		if s.Report {
+			s.Color = Ink
+		}
 		drawSeries(p, g, s, symbolCycle[i%len(symbolCycle)])
 		last := s.Points[len(s.Points)-1]
 		if s.Median {
@@ -226,7 +231,9 @@ func drawSeries(p *plot, g panel, s Series, symbol string) {
 		ItemStyle: &opts.ItemStyle{Color: s.Color},
 	}
 	extra := map[string]any{"z": 4}
-	if s.Kind != Marks {
+	if s.Report {
+		series = reportSeries(s.Name, values)
+	} else if s.Kind != Marks {
 		line := opts.LineStyle{Color: s.Color, Width: 2}
 		if s.Dashed {
 			line.Type = "dashed"
