@@ -123,6 +123,15 @@ func (c *counters) batch(records, fileSyncs, shards int) {
 	c.batchShards.add(uint64(shards))
 }
 
+// beat counts renewals that one flush has made durable together.
+func (c *counters) beat(records int) {
+	if records > 0 {
+		c.renewals.Add(uint64(records))
+		c.fileSyncs.Add(1)
+		c.batchRecords.add(uint64(records))
+	}
+}
+
 // meter times the syncs that pass through it. fileSyncs counts the content syncs of the one batch it was made for.
 type meter struct {
 	vfs.FS
@@ -135,11 +144,6 @@ func (m *meter) forBatch() *meter { return &meter{FS: m.FS, c: m.c} }
 func (m *meter) SyncDir(name string) error {
 	defer m.c.directorySync.since(time.Now())
 	return m.FS.SyncDir(name)
-}
-
-func (m *meter) SyncFS(name string) error {
-	defer m.fileSynced(time.Now())
-	return m.FS.SyncFS(name)
 }
 
 func (m *meter) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
@@ -170,4 +174,9 @@ func (f *meteredFile) Sync() error {
 func (f *meteredFile) Datasync() error {
 	defer f.m.fileSynced(time.Now())
 	return f.File.Datasync()
+}
+
+func (f *meteredFile) SyncFS() error {
+	defer f.m.fileSynced(time.Now())
+	return f.File.SyncFS()
 }

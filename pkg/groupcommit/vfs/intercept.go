@@ -95,7 +95,6 @@ func (x *intercepted) Link(oldname, newname string) error {
 
 func (x *intercepted) Remove(name string) error  { return x.one(OpRemove, name, x.fsys.Remove) }
 func (x *intercepted) SyncDir(name string) error { return x.one(OpSyncDir, name, x.fsys.SyncDir) }
-func (x *intercepted) SyncFS(name string) error  { return x.one(OpSyncFS, name, x.fsys.SyncFS) }
 
 func (x *intercepted) Mkdir(name string, perm fs.FileMode) error {
 	return x.one(OpMkdir, name, func(name string) error { return x.fsys.Mkdir(name, perm) })
@@ -172,6 +171,7 @@ func (x *interceptedFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (x *interceptedFile) Sync() error     { return x.one(OpSync, x.f.Sync) }
 func (x *interceptedFile) Datasync() error { return x.one(OpDatasync, x.f.Datasync) }
+func (x *interceptedFile) SyncFS() error   { return x.one(OpSyncFS, x.f.SyncFS) }
 func (x *interceptedFile) Close() error    { return x.one(OpClose, x.f.Close) }
 
 func (x *interceptedFile) Stat() (info fs.FileInfo, err error) {

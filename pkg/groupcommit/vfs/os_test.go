@@ -135,8 +135,25 @@ func TestSyncDirSurfacesWhatIsNotADirectory(t *testing.T) {
 	wantIs(t, vfs.OS.SyncDir(dir), nil)
 	wantIs(t, vfs.OS.SyncDir(dir+"/file"), unix.ENOTDIR)
 	wantIs(t, vfs.OS.SyncDir(dir+"/absent"), fs.ErrNotExist)
-	wantIs(t, vfs.OS.SyncFS(dir+"/file"), nil)
-	wantIs(t, vfs.OS.SyncFS(dir+"/absent"), fs.ErrNotExist)
+}
+
+// A file system that would not report a lost write is refused: proc stands for overlayfs, FUSE and the network ones.
+func TestSyncFSIsRefusedWhereItWouldNotReportLostWrites(t *testing.T) {
+	name := t.TempDir() + "/file"
+	write(t, name, "")
+	for name, want := range map[string]error{name: nil, "/proc/self/status": errors.ErrUnsupported} {
+		f, err := vfs.OS.OpenFile(name, os.O_RDONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.SyncFS(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+		f.Close()
+		if err := f.SyncFS(); err == nil {
+			t.Error("synced a closed file")
+		}
+	}
 }
 
 func TestReadFileRefusesMoreThanItsLimit(t *testing.T) {

@@ -29,8 +29,6 @@ type FS interface {
 	Mkdir(name string, perm fs.FileMode) error
 	// SyncDir is the directory barrier: fsync of the directory itself.
 	SyncDir(name string) error
-	// SyncFS writes back everything dirty on the file system that holds name (syncfs(2)).
-	SyncFS(name string) error
 	// ReadDir lists a directory, sorted by name.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
@@ -49,6 +47,10 @@ type File interface {
 	Stat() (fs.FileInfo, error)
 	Sync() error     // fsync: content and metadata
 	Datasync() error // fdatasync: content, and the metadata needed to read it
+	// SyncFS writes back everything dirty on the file system of this file, as if each of its files and directories were synced (syncfs(2)).
+	// It fails if any write-back there has failed since this File was opened; so whoever means to rely on it opens
+	// the file before writing. Where the system would not tell, it is errors.ErrUnsupported and nothing is done.
+	SyncFS() error
 }
 
 var (

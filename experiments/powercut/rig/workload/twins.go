@@ -1,53 +1,64 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"shardlease/pkg/groupcommit/vfs"
 )
 
-// Twins are versions of the product that are broken on purpose; a rig that lets one pass proves nothing.
-var Twins = map[string]string{
-	"nodir":  "directory syncs do nothing",
-	"nofile": "file syncs do nothing",
-}
+// Twins are versions of the product that are broken on purpose; a rig that lets one pass proves nothing. A power cut must show the faults
+// of CutTwins, and a disk that fails one write those of BrokenDiskTwins.
+var (
+	CutTwins        = []string{"nodir", "nofile"}
+	BrokenDiskTwins = []string{"retry"}
+)
 
 // Twin returns the file system under the named twin; "" is the real one.
 func Twin(name string) (vfs.FS, error) {
 	switch name {
 	case "":
 		return vfs.OS, nil
-	case "nodir":
-		return noDirSync{vfs.OS}, nil
-	case "nofile":
-		return noFileSync{vfs.OS}, nil
+	case "nodir": // directory syncs do nothing
+		return vfs.Intercept(vfs.OS, skip(vfs.OpSyncDir)), nil
+	case "nofile": // file syncs do nothing
+		return vfs.Intercept(vfs.OS, skip(vfs.OpSync, vfs.OpDatasync, vfs.OpSyncFS)), nil
+	case "retry": // a failed sync is tried again, and the second answer believed
+		return vfs.Intercept(vfs.OS, syncTwice), nil
 	}
-	var known []string
-	for n := range Twins {
-		known = append(known, n)
-	}
-	return nil, fmt.Errorf("unknown twin %q; known are %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("unknown twin %q; known are %v and %v", name, CutTwins, BrokenDiskTwins)
 }
 
-type noDirSync struct{ vfs.FS }
-
-func (noDirSync) SyncDir(string) error { return nil }
-
-type noFileSync struct{ vfs.FS }
-
-func (f noFileSync) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
-	file, err := f.FS.OpenFile(name, flag, perm)
-	if err != nil {
-		return nil, err
+func skip(ops ...vfs.Op) func(c *vfs.Call, do func() error) error {
+	return func(c *vfs.Call, do func() error) error {
+		for _, op := range ops {
+			if c.Op == op {
+				return nil
+			}
+		}
+		return do()
 	}
-	return unsynced{file}, nil
 }
 
-func (noFileSync) SyncFS(string) error { return nil }
+func syncTwice(c *vfs.Call, do func() error) error {
+	err := do()
+	if err != nil && (c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir) {
+		return do()
+	}
+	return err
+}
 
-type unsynced struct{ vfs.File }
+// diskError names the error number if err is one that a broken or full disk causes, and is "" otherwise: anything else is
+// a fault of the product or of the rig.
+func diskError(err error) string {
+	for _, e := range []syscall.Errno{unix.EIO, unix.EROFS, unix.ENOSPC, unix.ESHUTDOWN, unix.EUCLEAN, unix.ENODATA} {
+		if errors.Is(err, e) {
+			return unix.ErrnoName(e)
+		}
+	}
+	return ""
+}
 
-func (unsynced) Sync() error     { return nil }
-func (unsynced) Datasync() error { return nil }

@@ -132,6 +132,13 @@ func (f *file) sync(op vfs.Op) error {
 	})
 }
 
+func (f *file) SyncFS() error {
+	return f.do(vfs.OpSyncFS, func() error {
+		f.d.syncAll(true)
+		return nil
+	})
+}
+
 func (f *file) Close() error {
 	return f.do(vfs.OpClose, func() error { return f.letGo(f) })
 }

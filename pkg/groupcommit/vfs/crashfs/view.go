@@ -189,6 +189,7 @@ func (v view) SyncDir(name string) error {
 	})
 }
 
+// SyncFS makes everything durable that was done, by whomever. Programs do it through an open file.
 func (v view) SyncFS(name string) error {
 	return v.do(vfs.OpSyncFS, name, "", func() error {
 		_, err := v.d.existing(name)

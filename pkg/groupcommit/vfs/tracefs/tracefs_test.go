@@ -32,7 +32,7 @@ func script(t *testing.T, steps ...string) *tracefs.Trace {
 		case "syncdir":
 			err = trace.SyncDir(name)
 		case "syncfs":
-			err = trace.SyncFS(name)
+			err = syncFS(trace, name)
 		case "rename":
 			err = trace.Rename(name, filepath.Join(base, f[2]))
 		case "exchange":
@@ -49,6 +49,14 @@ func script(t *testing.T, steps ...string) *tracefs.Trace {
 		}
 	}
 	return trace
+}
+
+func syncFS(fsys vfs.FS, name string) error {
+	f, err := fsys.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.SyncFS(), f.Close())
 }
 
 func write(fsys vfs.FS, name string, sync bool) error {
@@ -161,7 +169,9 @@ sync a/t
 close a/t
 rename a/t -> a/x
 syncdir a
+open . rdonly
 syncfs .
+close .
 mark ack
 syncdir absent = no such file or directory
 `
