@@ -3,7 +3,6 @@ package afl
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 )
 
 // Cell is one edge of a coverage map and the hit-count classes seen there, one bit each as AFL++ defines them:
@@ -73,7 +72,6 @@ func sparse(raw []byte) (Map, error) {
 type Coverage struct {
 	seen    []byte
 	changed []uint64 // version at which the cell last grew
-	hits    []uint32 // maps that were added and cover the edge
 	version uint64
 	edges   int
 }
@@ -97,17 +95,12 @@ func (c *Coverage) New(m Map) Map {
 	return fresh
 }
 
-// Add merges a map and returns what was new in it. It also counts, for Rarest, that one more input covers these edges.
+// Add merges a map and returns what was new in it.
 func (c *Coverage) Add(m Map) Map {
 	fresh := c.New(m)
 	if len(fresh) > 0 {
 		c.version++
 		c.merge(fresh)
-	}
-	for _, cell := range m {
-		if c.hits[cell.Edge] < math.MaxUint32 {
-			c.hits[cell.Edge]++
-		}
 	}
 	return fresh
 }
@@ -116,7 +109,6 @@ func (c *Coverage) merge(fresh Map) {
 	if need := int(fresh[len(fresh)-1].Edge) + 1; need > len(c.seen) {
 		c.seen = append(c.seen, make([]byte, need-len(c.seen))...)
 		c.changed = append(c.changed, make([]uint64, need-len(c.changed))...)
-		c.hits = append(c.hits, make([]uint32, need-len(c.hits))...)
 	}
 	for _, cell := range fresh {
 		if c.seen[cell.Edge] == 0 {
@@ -144,23 +136,4 @@ func (c *Coverage) Apply(delta Map, version uint64) {
 	if len(delta) > 0 {
 		c.merge(delta)
 	}
-}
-
-// Rarest returns the edges of the map that the fewest added maps cover, in rising order, at most limit of them.
-func (c *Coverage) Rarest(m Map, limit int) []uint32 {
-	least := uint32(math.MaxUint32)
-	var rare []uint32
-	for _, cell := range m {
-		hits := uint32(0)
-		if int(cell.Edge) < len(c.hits) {
-			hits = c.hits[cell.Edge]
-		}
-		if hits < least {
-			least, rare = hits, rare[:0]
-		}
-		if hits == least && len(rare) < limit {
-			rare = append(rare, cell.Edge)
-		}
-	}
-	return rare
 }

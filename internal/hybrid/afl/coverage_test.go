@@ -74,19 +74,3 @@ func TestDeltasKeepACopyUpToDate(t *testing.T) {
 		}
 	})
 }
-
-func TestRarestEdgesAreThoseOfTheFewestInputs(t *testing.T) {
-	var c Coverage
-	c.Add(Map{{1, 1}, {2, 1}, {3, 1}})
-	c.Add(Map{{1, 1}, {2, 1}})
-	c.Add(Map{{1, 1}, {4, 1}})
-	if got := c.Rarest(Map{{1, 1}, {2, 1}, {3, 1}, {4, 1}}, 64); !slices.Equal(got, []uint32{3, 4}) {
-		t.Errorf("rarest are %v, want 3 and 4", got)
-	}
-	if got := c.Rarest(Map{{1, 1}, {9, 1}}, 64); !slices.Equal(got, []uint32{9}) {
-		t.Errorf("an edge nobody covers is the rarest, got %v", got)
-	}
-	if got := c.Rarest(Map{{3, 1}, {4, 1}}, 1); !slices.Equal(got, []uint32{3}) {
-		t.Errorf("the limit was not kept: %v", got)
-	}
-}
