@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -32,10 +33,10 @@ func run(args []string) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(standaloneCommand(), reaperCommand())
+	root.AddCommand(standaloneCommand(), leasesCommand(), probeCommand(), reaperCommand(), probeLockCommand())
 	root.SetArgs(args)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	err := root.Execute()
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return campaign.ExitOK
 	}

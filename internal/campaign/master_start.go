@@ -57,7 +57,7 @@ func startCode(err error) int {
 	switch {
 	case errors.Is(err, ErrEpoch), errors.Is(err, lease.ErrLayout):
 		return ExitUsage
-	case errors.Is(err, groupcommit.ErrNotDurable):
+	case errors.Is(err, groupcommit.ErrNotDurable), errors.Is(err, ErrUnsuitable):
 		return ExitNotDurable
 	}
 	return ExitCantCreate
@@ -97,6 +97,11 @@ func (m *Master) enter(ctx context.Context, start startMsg) error {
 		return err
 	}
 	m.run, m.epoch, m.resumed = start, epoch, start.Resumed
+	if m.rank == 0 {
+		if err := Unsuitable(Probe(m.env.FS, filepath.Join(epoch.Dir(), "probe"), m.env.Now)); err != nil {
+			return fmt.Errorf("output directory %s: %w", start.OutputDir, err)
+		}
+	}
 	table := lease.Options{Shards: m.opts.Shards, TTL: m.opts.LeaseTTL, LockTimeout: m.opts.LockTimeout, Now: m.env.Now, FS: m.env.FS,
 		MaxRecord: lease.DefaultMaxRecord + resultLimit(m.opts.ResultMaxObjects)}
 	if m.table, err = m.env.openTable(epoch.Dir(), &table); err != nil {

@@ -148,14 +148,35 @@ func (p *Program) wait(ctx context.Context, cmd *exec.Cmd, e *campaign.Execution
 	return nil
 }
 
-// vanish waits a little for killed members of the group to leave. They are not this process's children, so whoever adopted them reaps them.
+// vanish kills the group until none of it runs, for a second at most. Its members are not this process's children, so zombies stay until whoever
+// adopted them looks; they count as gone.
 func vanish(group int) {
 	for range 200 {
-		if syscall.Kill(-group, syscall.SIGKILL) != nil {
+		if syscall.Kill(-group, syscall.SIGKILL) != nil || !runs(group) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// runs tells whether a process of the group is not a zombie.
+func runs(group int) bool {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return true
+	}
+	for _, name := range stats {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has just gone
+		}
+		// pid (name) state parent group ...; the name may contain anything.
+		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
 }
 
 func retryEINTR(f func() error) error {

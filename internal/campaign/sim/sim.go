@@ -1,0 +1,238 @@
+// Package sim runs whole campaigns in one goroutine: the masters and workers of package campaign over an in-memory network, a simulated clock
+// and any vfs.FS. Everything is drawn from one seed and happens in a fixed order, so a run replays exactly (lease nonces excepted, which decide
+// nothing).
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"shardlease/internal/campaign"
+	"shardlease/pkg/groupcommit/vfs"
+)
+
+// Target stands for the target program: what it does with a job, and for how long. It is called once an execution.
+type Target func(rng *rand.Rand, job campaign.Job) (campaign.Execution, time.Duration)
+
+// Config describes a campaign.
+type Config struct {
+	Options  *campaign.Options
+	Ranks    int
+	Seed     uint64
+	MaxDelay time.Duration // of a message
+	FS       func(rank int) vfs.FS
+	Start    time.Time
+	Skew     func(rank int) time.Duration // of a rank's wall clock; nil means none
+	Target   Target
+	Stdout   io.Writer
+	Stderr   io.Writer
+	// Env changes a rank's environment before it starts; nil means no change.
+	Env func(rank int, env *campaign.Env)
+	// Event is called for each event before it is handled, with a line of the history; nil means no history.
+	Event func(now time.Time, rank int, what string)
+}
+
+// Cluster is a running campaign.
+type Cluster struct {
+	cfg   Config
+	now   time.Time
+	net   *campaign.Network
+	rng   *rand.Rand
+	nodes []*node
+}
+
+type node struct {
+	actor       campaign.Actor
+	wake        time.Time
+	lane        *campaign.Lane
+	exec        *campaign.Execution
+	execDue     time.Time
+	pausedUntil time.Time
+	done        bool
+}
+
+// New starts a campaign; nothing happens before the first Step.
+func New(cfg Config) (*Cluster, error) {
+	roles, err := campaign.ComputeRoles(cfg.Ranks, cfg.Options.WorkersPerMaster)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, now: cfg.Start, net: campaign.NewNetwork(cfg.Ranks, cfg.Seed, cfg.MaxDelay), rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
+	for rank := range cfg.Ranks {
+		skew := time.Duration(0)
+		if cfg.Skew != nil {
+			skew = cfg.Skew(rank)
+		}
+		var key [32]byte
+		for i := range key {
+			key[i] = byte(c.rng.Uint32())
+		}
+		env := &campaign.Env{FS: cfg.FS(rank), Now: func() time.Time { return c.now.Add(skew) }, Rand: rand.NewChaCha8(key), Stdout: cfg.Stdout, Stderr: cfg.Stderr}
+		if cfg.Env != nil {
+			cfg.Env(rank, env)
+		}
+		n := &node{wake: cfg.Start}
+		if roles.IsMaster(rank) {
+			n.actor = campaign.NewMaster(cfg.Options, env, roles, rank)
+		} else {
+			n.actor = campaign.NewWorker(cfg.Options, env, roles, rank)
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	return c, nil
+}
+
+// Now is the simulated time.
+func (c *Cluster) Now() time.Time { return c.now }
+
+// Pause stops a rank until the given time, as SIGSTOP does: its messages, timers and executions wait.
+func (c *Cluster) Pause(rank int, until time.Time) { c.nodes[rank].pausedUntil = until }
+
+// kinds of event, in the order in which simultaneous ones of a rank happen.
+const (
+	none = iota
+	message
+	executed
+	beat
+	tick
+)
+
+// next is a node's earliest event.
+func (c *Cluster) next(rank int) (at time.Time, kind int) {
+	n := c.nodes[rank]
+	if n.done {
+		return time.Time{}, none
+	}
+	consider := func(t time.Time, k int) {
+		if t.Before(n.pausedUntil) {
+			t = n.pausedUntil
+		}
+		if kind == none || t.Before(at) {
+			at, kind = t, k
+		}
+	}
+	if t, ok := c.net.Next(rank); ok {
+		consider(t, message)
+	}
+	if n.exec != nil {
+		consider(n.execDue, executed)
+	}
+	if n.lane != nil {
+		consider(n.lane.Due(), beat)
+	}
+	if !n.wake.IsZero() {
+		consider(n.wake, tick)
+	}
+	return at, kind
+}
+
+// Step handles the earliest event of all ranks, the lowest rank first. It returns false when nothing is left to happen.
+func (c *Cluster) Step(ctx context.Context) bool {
+	first, kind := -1, none
+	var at time.Time
+	for rank := range c.nodes {
+		if t, k := c.next(rank); k != none && (first < 0 || t.Before(at)) {
+			first, kind, at = rank, k, t
+		}
+	}
+	if first < 0 {
+		return false
+	}
+	if at.After(c.now) {
+		c.now = at
+	}
+	n := c.nodes[first]
+	var ev campaign.Event
+	switch kind {
+	case message:
+		m, ok := c.net.Pop(c.now, first)
+		if !ok {
+			return true
+		}
+		ev = m
+		c.record(first, fmt.Sprintf("message tag %d from %d", m.Tag, m.From))
+	case executed:
+		ev, n.exec = *n.exec, nil
+		c.record(first, "execution ends")
+	case beat:
+		c.record(first, "heartbeat")
+		b, news := n.lane.Step(ctx, c.now)
+		if !news {
+			return true
+		}
+		ev = b
+	case tick:
+		n.wake = time.Time{}
+		ev = campaign.Tick{}
+	}
+	c.perform(first, n.actor.Step(ctx, c.now, ev))
+	return true
+}
+
+// Interrupt delivers a signal to a rank now.
+func (c *Cluster) Interrupt(ctx context.Context, rank int) {
+	c.perform(rank, c.nodes[rank].actor.Step(ctx, c.now, campaign.Interrupt{Signal: "interrupt"}))
+}
+
+// Inject delivers a message now, whoever it claims to be from.
+func (c *Cluster) Inject(ctx context.Context, m campaign.Message) {
+	c.perform(m.To, c.nodes[m.To].actor.Step(ctx, c.now, m))
+}
+
+func (c *Cluster) perform(rank int, acts campaign.Actions) {
+	n := c.nodes[rank]
+	for _, m := range acts.Send {
+		if err := c.net.Push(c.now, m); err != nil {
+			panic(err) // the actors send to ranks of the world only
+		}
+	}
+	if acts.Exec != nil {
+		e, d := c.cfg.Target(c.rng, *acts.Exec)
+		e.Job, e.Start, e.Elapsed = *acts.Exec, c.now, d
+		n.exec, n.execDue = &e, c.now.Add(d)
+		c.record(rank, "execution of "+acts.Exec.ID.String())
+	}
+	if acts.Lane != nil {
+		n.lane = acts.Lane
+	}
+	if !acts.Wake.IsZero() {
+		n.wake = acts.Wake
+	}
+	n.done = n.done || acts.Done
+}
+
+func (c *Cluster) record(rank int, what string) {
+	if c.cfg.Event != nil {
+		c.cfg.Event(c.now, rank, what)
+	}
+}
+
+// Run steps until rank 0 has ended, or an error if that takes longer than limit of simulated time or some rank gives up disorderly: then
+// the job is aborted, as MPI does.
+func (c *Cluster) Run(ctx context.Context, limit time.Duration) (campaign.Outcome, error) {
+	end := c.now.Add(limit)
+	for c.Step(ctx) {
+		if out, ended := c.Ended(); ended {
+			return out, nil
+		}
+		if c.now.After(end) {
+			return campaign.Outcome{}, fmt.Errorf("the campaign has not ended after %s of simulated time", limit)
+		}
+	}
+	return campaign.Outcome{}, fmt.Errorf("nothing is left to happen, but the campaign has not ended")
+}
+
+// Ended tells whether all ranks have ended, or one has in a way that aborts the job.
+func (c *Cluster) Ended() (campaign.Outcome, bool) {
+	all := true
+	for _, n := range c.nodes {
+		if n.done && !n.actor.Outcome().Orderly {
+			return n.actor.Outcome(), true
+		}
+		all = all && n.done
+	}
+	return c.nodes[0].actor.Outcome(), all
+}
