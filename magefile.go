@@ -63,6 +63,11 @@ func (Exp) Micro(ctx context.Context, smoke *bool, rounds *int, out *string) err
 	return one(ctx, "micro", smoke, rounds, out)
 }
 
+// Faults injects each directed fault and two planted bugs (half a minute).
+func (Exp) Faults(ctx context.Context, smoke *bool, out *string) error {
+	return one(ctx, "faults", smoke, nil, out)
+}
+
 func one(ctx context.Context, name string, smoke *bool, rounds *int, out *string) error {
 	return experiments.Reproduce(ctx, experiments.Options{Only: name, Smoke: value(smoke), Rounds: value(rounds), Out: value(out)})
 }

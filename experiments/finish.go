@@ -90,10 +90,7 @@ func (p *pipeline) draw(ctx context.Context) error {
 
 // drawAll draws the figures of every experiment that is there from the raw files of run into dir.
 func drawAll(ctx context.Context, root, run, dir string, list []entry, page figures.IndexPage, there func(name string) bool) error {
-	renderer, err := figures.NewRenderer(figures.ScriptPath(root))
-	if err != nil {
-		return err
-	}
+	var renderer *figures.Renderer // made for the first figure: without any, the charting script is not needed
 	for _, e := range list {
 		name := e.Spec().Name
 		if e.figures == nil || !there(name) {
@@ -106,6 +103,11 @@ func drawAll(ctx context.Context, root, run, dir string, list []entry, page figu
 		for _, f := range all {
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			if renderer == nil {
+				if renderer, err = figures.NewRenderer(figures.ScriptPath(root)); err != nil {
+					return err
+				}
 			}
 			svg, err := drawOne(renderer, dir, f)
 			if err != nil {

@@ -102,6 +102,10 @@ func prepare(ctx context.Context, o Options) (*pipeline, func(), error) {
 	} else if err := preflight(ctx, dir, p.runs); err != nil {
 		return nil, nil, err
 	}
+	return p.lockAndOpen(ctx)
+}
+
+func (p *pipeline) lockAndOpen(ctx context.Context) (*pipeline, func(), error) {
 	unlock, err := lock(p.runs)
 	if err != nil {
 		return nil, nil, err
@@ -149,6 +153,9 @@ func (p *pipeline) open(ctx context.Context) error {
 		Commit: p.facts.Git["commit"], Dirty: p.facts.Git["dirty"] != "false", DiffSHA256: p.facts.Git["diff_sha256"],
 		Scale: experiment.Full, Rounds: p.Rounds, Seed: p.Seed, Start: time.Now(), Complete: p.Only == "",
 	}
+	if id.Commit == host.Unavailable {
+		id.Commit = "unknown"
+	}
 	if p.Smoke {
 		id.Scale = experiment.Smoke
 	}
@@ -176,7 +183,7 @@ func (p *pipeline) open(ctx context.Context) error {
 		return err
 	}
 	p.term = newTerminal(p.log)
-	if id.Dirty && id.Commit != host.Unavailable {
+	if id.Dirty && p.facts.Git["commit"] != host.Unavailable {
 		return p.run.Write("uncommitted.diff", []byte(host.WithoutHome(host.Diff(ctx, p.root))))
 	}
 	return nil

@@ -57,7 +57,7 @@ func (m *Micro) Reduce(dir string) (*experiment.Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &experiment.Metrics{Experiment: "micro", Scale: experiment.Scale(s.Scale)}
+	out := &experiment.Metrics{Experiment: "micro"}
 	for _, active := range s.Active {
 		name, ok := word[active]
 		if !ok {

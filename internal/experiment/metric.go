@@ -44,7 +44,6 @@ func Bool(name string, holds bool, samples string) Metric {
 // Metrics is the content of ResultsFile.
 type Metrics struct {
 	Experiment string   `json:"experiment"`
-	Scale      Scale    `json:"scale"`
 	Metrics    []Metric `json:"metrics"` // sorted by name
 	Warnings   []string `json:"warnings,omitempty"`
 }
