@@ -99,6 +99,9 @@ func (s *store) createLayout() (layout, error) {
 	if want.Shards == 0 {
 		want.Shards = DefaultShards
 	}
+	if err := s.syncAncestors(); err != nil {
+		return fail(err)
+	}
 	if err := s.makeShards(want.Shards); err != nil {
 		return fail(err)
 	}
@@ -114,6 +117,19 @@ func (s *store) createLayout() (layout, error) {
 		return fail(err)
 	}
 	return s.readLayout()
+}
+
+// syncAncestors makes up for creators that were killed between making a directory and its barrier, which MkdirAll then takes
+// for durable (assumption A5): a power cut would take the whole root with it. Where syncing is not allowed or not possible no creator
+// has been.
+func (s *store) syncAncestors() error {
+	for dir, last := filepath.Dir(s.root), ""; dir != last; dir, last = filepath.Dir(dir), dir {
+		err := groupcommit.SyncDir(s.fs, dir)
+		if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, groupcommit.ErrNotDurable) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *store) makeShards(shards int) error {

@@ -1,0 +1,215 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"shardlease/pkg/groupcommit"
+	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/groupcommit/vfs/crashfs"
+)
+
+// crashCase prepares a durable state, then does the work under power cuts.
+type crashCase struct {
+	name    string
+	prepare func(w *crashWorld, t *Table) error
+	work    func(w *crashWorld, t *Table) error
+}
+
+func nothingBefore(*crashWorld, *Table) error { return nil }
+
+func claimAll(w *crashWorld, t *Table) error {
+	var errs []error
+	for _, id := range crashIDs {
+		errs = append(errs, w.claim(t, id, "first", w.fences[id]+1))
+	}
+	return errors.Join(errs...)
+}
+
+func each(op func(w *crashWorld, t *Table, id ID) error) func(w *crashWorld, t *Table) error {
+	return func(w *crashWorld, t *Table) error { return errors.Join(op(w, t, crashIDs[0]), op(w, t, crashIDs[2])) }
+}
+
+func after(steps ...func(w *crashWorld, t *Table) error) func(w *crashWorld, t *Table) error {
+	return func(w *crashWorld, t *Table) error {
+		var errs []error
+		for _, s := range steps {
+			errs = append(errs, s(w, t))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func pass(d time.Duration) func(w *crashWorld, t *Table) error {
+	return func(w *crashWorld, _ *Table) error { w.clock.add(d); return nil }
+}
+
+var (
+	beginTwo   = each((*crashWorld).begin)
+	finishTwo  = each(func(w *crashWorld, t *Table, id ID) error { return w.complete(t, id) })
+	abandonTwo = each((*crashWorld).abandon)
+	claimTwo   = each(func(w *crashWorld, t *Table, id ID) error { return w.claim(t, id, "second", w.fences[id]+1) })
+)
+
+func beat(w *crashWorld, t *Table) error { return w.heartbeat(t) }
+
+var crashCases = []crashCase{
+	{"Claim", nothingBefore, claimTwo},
+	{"ClaimOfALapsedLease", after(claimAll, pass(time.Minute)), claimTwo},
+	{"ClaimOfAnAbandonedRecord", after(claimAll, abandonTwo), claimTwo},
+	{"Heartbeat", after(claimTwo, pass(time.Second)), beat},
+	{"HeartbeatMany", after(claimAll, pass(time.Second)), after(beat, pass(time.Second), beat)},
+	{"BeginCommit", claimAll, beginTwo},
+	{"Complete", after(claimAll, beginTwo), finishTwo},
+	{"Abandon", claimAll, abandonTwo},
+	{"WholeLife", nothingBefore, after(claimTwo, pass(time.Second), beat, beginTwo, finishTwo)},
+}
+
+// prepared returns a durable file system with the case's state.
+func prepared(c crashCase) (*crashfs.FS, *crashWorld, error) {
+	f := crashfs.New()
+	w := newCrashWorld()
+	w.fsys, w.acked = f, func(string) {}
+	if err := groupcommit.MkdirAll(f, crashOut, 0o777); err != nil {
+		return nil, nil, err
+	}
+	t, err := w.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.prepare(w, t); err != nil {
+		return nil, nil, err
+	}
+	return f, w, f.SyncFS("/") // lock files are volatile by design, and would only multiply the states
+}
+
+func opening(work func(w *crashWorld, t *Table) error) func(w *crashWorld) error {
+	return func(w *crashWorld) error {
+		t, err := w.open()
+		if err != nil {
+			return err
+		}
+		return work(w, t)
+	}
+}
+
+// A power cut after any file-system operation of the lease's operations, and again during what the next process does:
+// nothing acknowledged is lost, fences never go back, released stays released, a commit keeps its manifest, done means
+// published, and the table works.
+func TestNoCrashStateLosesAnAcknowledgedLease(t *testing.T) {
+	first, second := &crashfs.Sweep{Limit: crashLimit, Seed: 1}, &crashfs.Sweep{Limit: secondLimit, Seed: 2}
+	for _, c := range crashCases {
+		t.Run(c.name, func(t *testing.T) {
+			f, w, err := prepared(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sweepCase(f, w, opening(c.work), first, second); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Logf("first power cut: %v", first)
+	t.Logf("second power cut, while the next process goes on: %v", second)
+}
+
+// Rule 5: a root is there with its layout, or isn't, at every moment of its creation.
+func TestACrashWhileARootIsCreatedIsHarmless(t *testing.T) {
+	first, second := &crashfs.Sweep{Limit: crashLimit, Seed: 1}, &crashfs.Sweep{Limit: secondLimit, Seed: 2}
+	f := crashfs.New()
+	if err := groupcommit.MkdirAll(f, crashOut, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweepCase(f, newCrashWorld(), opening(claimTwo), first, second); err != nil {
+		t.Error(err)
+	}
+	t.Logf("first power cut: %v", first)
+	t.Logf("second power cut, while the next process goes on: %v", second)
+}
+
+// G5, G6: with one barrier or one file sync failing, what HeartbeatMany calls durable is, and the next batch is as good as ever.
+func TestAFailingDiskLosesNoAcknowledgedRenewal(t *testing.T) {
+	for _, fault := range []struct {
+		op   vfs.Op
+		name string
+	}{
+		{vfs.OpSyncDir, crashRoot + "/000"},
+		{vfs.OpSyncDir, crashRoot + "/001"},
+		{vfs.OpSync, crashRoot + "/000/" + secondOfShard0.String() + ".json.tmp"},
+	} {
+		f, w, err := prepared(crashCase{prepare: after(claimAll, pass(time.Second))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := false
+		first := &crashfs.Sweep{Limit: crashLimit, Fault: func(c *vfs.Call) error {
+			if failed || c.Op != fault.op || c.Name != fault.name {
+				return nil
+			}
+			failed = true
+			return syscall.EIO
+		}}
+		err = sweepCase(f, w, opening(func(w *crashWorld, t *Table) error {
+			var be *BatchError
+			if err := w.heartbeat(t); !errors.As(err, &be) || !errors.Is(err, syscall.EIO) {
+				return fmt.Errorf("the disk failed, and the batch says %v", err)
+			}
+			w.clock.add(time.Second)
+			return w.heartbeat(t)
+		}), first, nil)
+		if err != nil {
+			t.Errorf("%s of %s failed: %v", fault.op, fault.name, err)
+		}
+		t.Logf("%s of %s failed: %v", fault.op, fault.name, first)
+	}
+}
+
+// killedBefore runs work in a process that is killed before its operation number n. It returns false if work has fewer.
+func killedBefore(n int, f *crashfs.FS, w *crashWorld, work func(w *crashWorld) error) bool {
+	p := f.Process()
+	i := 0
+	w.acked = func(string) {}
+	w.fsys = vfs.Intercept(p, func(c *vfs.Call, do func() error) error {
+		if i++; i == n {
+			p.Kill()
+		}
+		return do()
+	})
+	_ = work(w) // it dies somewhere in the middle
+	return i >= n
+}
+
+// FS-25: a process is killed before each of its operations, and leaves names that are visible but not durable. What the
+// next process acknowledges on top of them survives every power cut.
+func TestNothingIsAcknowledgedOnTopOfWhatAPowerCutTakesBack(t *testing.T) {
+	cases := append([]crashCase{{"Open", nil, claimTwo}}, crashCases...)
+	s := &crashfs.Sweep{Limit: secondLimit, Seed: 3, Policies: []crashfs.Policy{crashfs.Strict}}
+	kills := 0
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				f, w, err := crashfs.New(), newCrashWorld(), error(nil)
+				if c.prepare != nil {
+					f, w, err = prepared(c)
+				} else {
+					err = groupcommit.MkdirAll(f, crashOut, 0o777)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				dead := w.on(nil, nil)
+				if !killedBefore(n, f, dead, opening(c.work)) {
+					return
+				}
+				kills++
+				if err := sweepCase(f, dead, func(w *crashWorld) error { return w.goOn() }, s, nil); err != nil {
+					t.Fatalf("killed before operation %d: %v", n, err)
+				}
+			}
+		})
+	}
+	t.Logf("%d kills: %v", kills, s)
+}
