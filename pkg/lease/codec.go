@@ -107,7 +107,12 @@ func appendRecord(dst []byte, r *Record) []byte {
 		dst = append(dst, ']')
 	}
 	dst = append(dst, r.extra...)
-	sum := crc32.Checksum(dst[start:], castagnoli)
+	return appendTrailer(dst, dst[start:])
+}
+
+// appendTrailer appends the member with the checksum of body, which ends the file.
+func appendTrailer(dst, body []byte) []byte {
+	sum := crc32.Checksum(body, castagnoli)
 	dst = append(dst, checksumHead...)
 	dst = hex.AppendEncode(dst, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 	return append(dst, checksumTail...)
@@ -286,8 +291,8 @@ func (p *parser) checksum(data []byte) {
 		return
 	}
 	body, trailer := data[:len(data)-trailerLen], data[len(data)-trailerLen:]
-	want := fmt.Appendf(nil, "%s%08x%s", checksumHead, crc32.Checksum(body, castagnoli), checksumTail)
-	if !bytes.Equal(trailer, want) {
+	var buf [trailerLen]byte
+	if want := appendTrailer(buf[:0], body); !bytes.Equal(trailer, want) {
 		p.fail(fChecksum, fmt.Sprintf("the file to end in %q", want))
 	}
 }
@@ -299,11 +304,24 @@ func (p *parser) text(f field) string {
 	case len(raw) < 2 || raw[0] != '"':
 		p.fail(f, "a string")
 	case bytes.IndexByte(raw, '\\') < 0:
-		return string(raw[1 : len(raw)-1])
+		return plainText(raw[1 : len(raw)-1])
 	case json.Unmarshal(raw, &s) != nil:
 		p.fail(f, "a string")
 	}
 	return s
+}
+
+// plainText spares the allocation for the texts that are in every record.
+func plainText(raw []byte) string {
+	switch string(raw) {
+	case recordFormat:
+		return recordFormat
+	case string(Leased):
+		return string(Leased)
+	case string(Committing):
+		return string(Committing)
+	}
+	return string(raw)
 }
 
 func (p *parser) number(f field, limit uint64) uint64 {
@@ -340,7 +358,7 @@ func (p *parser) numbers(f field) []uint64 {
 
 func (p *parser) hex(f field, dst []byte) {
 	raw := p.values[f]
-	ok := len(raw) == 2*len(dst)+2 && raw[0] == '"' && bytes.Equal(raw, bytes.ToLower(raw))
+	ok := len(raw) == 2*len(dst)+2 && raw[0] == '"' && bytes.IndexAny(raw, "ABCDEF") < 0
 	if ok {
 		_, err := hex.Decode(dst, raw[1:len(raw)-1])
 		ok = err == nil

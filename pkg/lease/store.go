@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +59,12 @@ func shardName(shard int) string { return fmt.Sprintf("%03d", shard) }
 
 func (s *store) shard(id ID) int { return id.shard(s.opts.Shards) }
 
-func (s *store) path(id ID) string { return s.dirs[s.shard(id)] + "/" + id.String() + recordExt }
+// path is called for every renewal and allocates once.
+func (s *store) path(id ID) string {
+	var buf [256]byte
+	name := append(append(buf[:0], s.dirs[s.shard(id)]...), '/')
+	return string(append(hex.AppendEncode(name, id[:]), recordExt...))
+}
 
 const recordExt = ".json"
 
