@@ -63,6 +63,11 @@ func (Exp) Micro(ctx context.Context, smoke *bool, rounds *int, out *string) err
 	return one(ctx, "micro", smoke, rounds, out)
 }
 
+// Mpi runs the forced-heartbeat campaign on eight ranks (about a minute).
+func (Exp) Mpi(ctx context.Context, smoke *bool, out *string) error {
+	return one(ctx, "mpi", smoke, nil, out)
+}
+
 // Faults injects each directed fault and two planted bugs (half a minute).
 func (Exp) Faults(ctx context.Context, smoke *bool, out *string) error {
 	return one(ctx, "faults", smoke, nil, out)

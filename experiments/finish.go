@@ -109,6 +109,11 @@ func drawAll(ctx context.Context, root, run, dir string, list []entry, page figu
 					return err
 				}
 			}
+			if page.Smoke {
+				if f, err = f.Smoke(); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
 			svg, err := drawOne(renderer, dir, f)
 			if err != nil {
 				return fmt.Errorf("%s: figure %s: %w", name, f.ID, err)

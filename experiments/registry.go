@@ -8,6 +8,7 @@ import (
 
 	"shardlease/experiments/faults"
 	"shardlease/experiments/micro"
+	"shardlease/experiments/mpi"
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
 )
@@ -22,7 +23,8 @@ type entry struct {
 // machine or filled the disk. Tests put others in its place.
 var registry = func() []entry {
 	return []entry{
-		{micro.New(), nil},
+		{micro.New(), micro.Figures},
+		{mpi.New(), nil},
 		{faults.New(), nil},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"shardlease/internal/child"
@@ -40,11 +41,27 @@ func tools(ctx context.Context) map[string]string {
 	return m
 }
 
-// Version runs a program that prints its version and returns the first line, or Unavailable.
+// told remembers what each program said: a browser takes a second to tell its version.
+var told sync.Map
+
+// Version runs a program that prints its version and returns the first line, or Unavailable. Each program is asked once.
 func Version(ctx context.Context, argv ...string) string {
-	if _, err := exec.LookPath(argv[0]); err != nil {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
 		return Unavailable
 	}
+	key := path + " " + strings.Join(argv[1:], " ")
+	if v, ok := told.Load(key); ok {
+		return v.(string)
+	}
+	v := version(ctx, argv)
+	if v != Unavailable {
+		told.Store(key, v)
+	}
+	return v
+}
+
+func version(ctx context.Context, argv []string) string {
 	ctx, cancel := context.WithTimeout(ctx, slowTool)
 	defer cancel()
 	out, err := child.Output(ctx, argv[0], argv[1:]...)
