@@ -72,23 +72,22 @@ func (c *Corpus) Add(id lease.ID, data []byte) error {
 	return nil
 }
 
-// Promote moves a staged object into the corpus, destination barrier before source barrier. It is idempotent: an object already in the corpus
-// stays, and a source that is gone is accepted if the destination is right. added tells whether this call made the object public, durably;
-// if not, Settle has to follow.
+// Promote makes a staged object visible in the corpus under a second name; Settle has to follow. It is idempotent: an object already in the corpus
+// stays, and a source that is gone is accepted if the destination is right. added tells whether this call made the object visible.
+//
+// A link, not a rename: a rename across directories is a departure and an arrival, and no standard orders them before their barriers, so a power
+// cut could keep the departure alone and lose the object from both. With a link the stage keeps its name until the record is done,
+// and all objects of a commit share one barrier.
 func (c *Corpus) Promote(staged string, id lease.ID) (added bool, err error) {
 	err = c.Verify(id)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	err = groupcommit.Replace(c.fs, staged, c.Path(id))
-	var barrier *groupcommit.BarrierError
-	if err != nil && (errors.As(err, &barrier) || !errors.Is(err, fs.ErrNotExist)) {
-		return false, err
+	linkErr := c.fs.Link(staged, c.Path(id))
+	if err := c.Verify(id); err != nil {
+		return false, errors.Join(err, linkErr)
 	}
-	if verr := c.Verify(id); verr != nil {
-		return false, errors.Join(verr, err)
-	}
-	return err == nil, nil
+	return linkErr == nil, nil
 }
 
 // Settle makes the names of objects durable that somebody else may have published. It costs one barrier if any of them is not known to

@@ -14,7 +14,7 @@
 //
 // An item is an input; its id is the SHA-256 of its content. Each has one owner among the masters ([WorkOwner]), which publishes the seed or adopts the
 // child, claims its lease and sends it to a worker. The worker leaves the outputs in a stage. The master checks the stage, makes the
-// manifest durable (BeginCommit), moves the outputs into the corpus and marks the record done (Complete). From BeginCommit on
+// manifest durable (BeginCommit), links the outputs into the corpus, marks the record done (Complete) and removes the stage. From BeginCommit on
 // the result will be published, by whoever finds the record. A crash at any point leaves an item that is analysed again (leased) or a commit that is redone
 // (committing); an item is done at most once in the records, though a target may have run on it more than once.
 //
@@ -29,6 +29,6 @@
 // # Differences from the reference
 //
 // Bad environment values are refused rather than replaced. Heartbeats have their own timer and go on during the worker shutdown. Publication happens under
-// the record's lock. A wall timeout with unfinished work is not a success. The final statistics come from the records, so those of a resumed epoch
+// the record's lock, by links instead of renames, since a rename across directories may lose the object in a power cut. A wall timeout with unfinished work is not a success. The final statistics come from the records, so those of a resumed epoch
 // cover all its runs. An item that exceeds the budgets is given up by name instead of costing the campaign its workers.
 package campaign

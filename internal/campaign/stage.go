@@ -109,23 +109,21 @@ func (s *Stages) publisher(c *Corpus, maxObjects int, added *int) func(context.C
 		if err != nil {
 			return err
 		}
-		var there []lease.ID
+		var ids []lease.ID
 		for _, h := range m.Hashes {
 			id, err := lease.ParseID(h)
 			if err != nil {
 				return err
 			}
-			moved, err := c.Promote(filepath.Join(s.dir(m.WorkerGlobalRank, m.StagingID), h), id)
+			made, err := c.Promote(filepath.Join(s.dir(m.WorkerGlobalRank, m.StagingID), h), id)
 			if err != nil {
 				return fmt.Errorf("publish child %s: %w", h, err)
 			}
-			if moved {
+			if made {
 				*added++
-				c.settled[id] = true
-			} else {
-				there = append(there, id)
 			}
+			ids = append(ids, id)
 		}
-		return c.Settle(there...)
+		return c.Settle(ids...)
 	}
 }

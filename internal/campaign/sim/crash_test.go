@@ -84,7 +84,7 @@ func sweep(t *testing.T, stride int, view func(*crashfs.FS) vfs.FS) (points, wro
 // TestACampaignKilledAtAnyFileSystemCallFinishesWithTheSameEpoch: whatever step of an import, a claim, a commit (reference behaviour 6.9) or the
 // retirement was the last before a power cut, and whatever that cut took, running the epoch again finishes all work exactly once in the records. SHARDLEASE_LONG=1 takes every step instead of a sample.
 func TestACampaignKilledAtAnyFileSystemCallFinishesWithTheSameEpoch(t *testing.T) {
-	stride := 7
+	stride := 13
 	if os.Getenv("SHARDLEASE_LONG") != "" {
 		stride = 1
 	}

@@ -29,6 +29,8 @@ type Config struct {
 	Target   Target
 	Stdout   io.Writer
 	Stderr   io.Writer
+	// Copies is how often a message is delivered: 0 loses it, 2 repeats it; nil means always once.
+	Copies func(m campaign.Message) int
 	// Env changes a rank's environment before it starts; nil means no change.
 	Env func(rank int, env *campaign.Env)
 	// Event is called for each event before it is handled, with a line of the history; nil means no history.
@@ -185,8 +187,14 @@ func (c *Cluster) Inject(ctx context.Context, m campaign.Message) {
 func (c *Cluster) perform(rank int, acts campaign.Actions) {
 	n := c.nodes[rank]
 	for _, m := range acts.Send {
-		if err := c.net.Push(c.now, m); err != nil {
-			panic(err) // the actors send to ranks of the world only
+		copies := 1
+		if c.cfg.Copies != nil {
+			copies = c.cfg.Copies(m)
+		}
+		for range copies {
+			if err := c.net.Push(c.now, m); err != nil {
+				panic(err) // the actors send to ranks of the world only
+			}
 		}
 	}
 	if acts.Exec != nil {
