@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"shardlease/pkg/groupcommit"
@@ -52,21 +53,27 @@ func Probe(fsys vfs.FS, dir string, now func() time.Time) []Check {
 	return p.checks
 }
 
-// Unsuitable is nil if every required check succeeded.
+// Unsuitable is nil if every required check succeeded. It matches ErrUnsuitable unless the first failure says that the directory can't be written
+// at all, or that the disk is full.
 func Unsuitable(checks []Check) error {
 	var missing []string
-	var cause error
+	var first error
 	for _, c := range checks {
-		if c.Required && !c.OK {
-			missing = append(missing, c.Name+": "+c.Error)
-			cause = errors.Join(cause, c.err)
+		if !c.Required || c.OK {
+			continue
+		}
+		missing = append(missing, c.Name+": "+c.Error)
+		if first == nil {
+			first = c.err
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if errors.Is(cause, fs.ErrPermission) || errors.Is(cause, fs.ErrNotExist) {
-		return cause // the directory is the trouble, not the file system
+	for _, trouble := range []error{fs.ErrPermission, fs.ErrNotExist, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(first, trouble) {
+			return first
+		}
 	}
 	return fmt.Errorf("%w: %s; use another one, and see shardlease probe DIR", ErrUnsuitable, strings.Join(missing, "; "))
 }
