@@ -33,7 +33,7 @@ func run(args []string) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(standaloneCommand(), leasesCommand(), probeCommand(), reaperCommand(), probeLockCommand())
+	root.AddCommand(standaloneCommand(), hybridCommand(), leasesCommand(), probeCommand(), reaperCommand(), probeLockCommand())
 	root.SetArgs(args)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	err := root.ExecuteContext(context.Background())

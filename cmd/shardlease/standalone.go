@@ -5,14 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +14,6 @@ import (
 	"shardlease/internal/campaign"
 	"shardlease/internal/campaign/target"
 	"shardlease/pkg/groupcommit/vfs"
-	"shardlease/pkg/mpirun"
-	"shardlease/pkg/mpirun/mpi"
 )
 
 const standaloneLong = `Runs TARGET on every seed of the input directory, then on every new file that it writes, and so on, on many ranks at once.
@@ -58,18 +50,14 @@ Exit codes:
   75  ended by --wall-timeout or a signal with unfinished work; the epoch is kept
 After 70, 71 and 75 run again with the same -o and SYMCC_STANDALONE_WORK_EPOCH to finish. A rank that is killed ends the job with 128 + signal.`
 
-// worldSizeVar tells ranks that were started by --ranks how many there must be.
-const worldSizeVar = "SHARDLEASE_WORLD_SIZE"
-
 type standalone struct {
-	flags     campaign.Flags
-	ranks     int
-	allowRoot bool
-	opts      *campaign.Options
+	flags campaign.Flags
+	job   mpiJob
+	opts  *campaign.Options
 }
 
 func standaloneCommand() *cobra.Command {
-	s := &standalone{flags: campaign.DefaultFlags()}
+	s := &standalone{flags: campaign.DefaultFlags(), job: mpiJob{name: "standalone"}}
 	c := &cobra.Command{
 		Use:   "standalone -i DIR [flags] -- TARGET ARGS...",
 		Short: "Run a campaign of a SymCC-style target under Open MPI",
@@ -90,8 +78,7 @@ func standaloneCommand() *cobra.Command {
 	f.BoolVar(&s.flags.Simulate, "simulate", false, "five random mutations when the target writes nothing")
 	f.StringVar(&s.flags.StatsJSON, "stats-json", "", "write the statistics to this file, on failing exits too")
 	f.StringVar(&s.flags.ExecutionLog, "execution-log", "", "append one line at the start and one at the end of each execution to this file")
-	f.IntVar(&s.ranks, "ranks", 0, "start mpirun with this many ranks; within mpirun, refuse another number")
-	f.BoolVar(&s.allowRoot, "allow-run-as-root", os.Geteuid() == 0 && os.Getenv("OMPI_ALLOW_RUN_AS_ROOT") == "1", "let Open MPI run as root, with --ranks")
+	s.job.flags(f)
 	return c
 }
 
@@ -105,109 +92,16 @@ func (s *standalone) run() error {
 		return exitf(code, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	s.opts = opts
-	if s.ranks < 0 || s.ranks == 1 {
-		return exitf(campaign.ExitUsage, "--ranks is %d; a campaign needs at least 2, a master and a worker", s.ranks)
-	}
-	if !mpi.Enabled {
-		return exitf(campaign.ExitUnavailable, "%v", mpi.ErrNotBuilt)
-	}
-	if err := s.checkInputs(); err != nil {
+	if err := s.job.check(); err != nil {
 		return err
 	}
-	if os.Getenv("OMPI_COMM_WORLD_SIZE") == "" && os.Getenv("PMIX_RANK") == "" {
-		if s.ranks == 0 {
-			return exitf(campaign.ExitUnavailable, "not started by mpirun: use mpirun -n N shardlease standalone ..., or give --ranks N")
-		}
-		return s.launch()
-	}
-	return s.rank()
-}
-
-// checkInputs refuses what every rank would stumble over.
-func (s *standalone) checkInputs() error {
 	if _, err := os.ReadDir(s.opts.InputDir); err != nil {
 		return exitf(campaign.ExitNoInput, "input directory: %v", err)
 	}
-	path, err := exec.LookPath(s.opts.Target[0])
-	if err != nil {
-		return exitf(campaign.ExitNoInput, "target: %v", err)
-	}
-	if abs, err := filepath.Abs(path); err == nil {
-		s.opts.Target[0] = abs // the target must not change when something else appears in PATH
-	}
-	return nil
-}
-
-// launch starts mpirun with this very command line.
-func (s *standalone) launch() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	launcher, err := mpirun.Find(ctx)
-	if err != nil {
-		return exitf(campaign.ExitUnavailable, "%v", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
+	if err := resolveProgram("target", s.opts.Target); err != nil {
 		return err
 	}
-	_, err = launcher.Run(ctx, mpirun.Job{Program: self, Args: os.Args[1:], Ranks: s.ranks, AllowRoot: s.allowRoot, Oversubscribe: true,
-		Env: []string{worldSizeVar + "=" + strconv.Itoa(s.ranks)}, Grace: min(s.opts.ShutdownGrace+s.opts.FinalizeGrace+5*time.Second, time.Hour),
-		Stdout: untagged{os.Stdout}, Stderr: untagged{os.Stderr}})
-	var exit *mpirun.ExitError
-	switch {
-	case errors.As(err, &exit):
-		return &exitError{code: exit.Code}
-	case errors.Is(err, mpirun.ErrJob):
-		return exitf(campaign.ExitUsage, "%v", err)
-	case err != nil:
-		return exitf(campaign.ExitIncomplete, "%v", err)
-	}
-	return nil
-}
-
-// rank is one MPI process of the campaign.
-func (s *standalone) rank() error {
-	world := s.ranks
-	if text := os.Getenv(worldSizeVar); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return exitf(campaign.ExitUsage, "%s is %q, not a number", worldSizeVar, text)
-		}
-		world = n
-	}
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
-	var out campaign.Outcome
-	err := mpi.Run(context.Background(), mpi.Options{WorldSize: world}, func(ctx context.Context, comm *mpi.Comm) error {
-		out = s.campaign(ctx, campaign.OverMPI(comm), signals)
-		if !out.Orderly {
-			comm.Abort(out.Code)
-		}
-		s.boundFinalize(out.Code)
-		return nil
-	})
-	if errors.Is(err, mpi.ErrWorldSize) {
-		return exitf(campaign.ExitUnavailable, "%v", err)
-	}
-	if err != nil {
-		return exitf(campaign.ExitIncomplete, "%v", err)
-	}
-	if out.Code != campaign.ExitOK {
-		return &exitError{code: out.Code} // rank 0 has said why
-	}
-	return nil
-}
-
-// boundFinalize ends this process if the other ranks have not come to their end within what their own limits allow.
-func (s *standalone) boundFinalize(code int) {
-	limit := 2 * (s.opts.ShutdownGrace + s.opts.FinalizeGrace)
-	time.AfterFunc(max(limit, time.Second), func() {
-		fmt.Fprintf(os.Stderr, "shardlease: the other ranks have not ended within %s\n", limit)
-		if code == campaign.ExitOK {
-			code = campaign.ExitStats
-		}
-		os.Exit(code)
-	})
+	return s.job.run(s.opts.ShutdownGrace+s.opts.FinalizeGrace, s.campaign)
 }
 
 func (s *standalone) campaign(ctx context.Context, tr campaign.Transport, signals <-chan os.Signal) campaign.Outcome {
@@ -215,49 +109,17 @@ func (s *standalone) campaign(ctx context.Context, tr campaign.Transport, signal
 	rank := campaign.Rank{Options: s.opts, Env: env, Transport: tr, Signals: signals}
 	roles, err := campaign.ComputeRoles(tr.Size(), s.opts.WorkersPerMaster)
 	if err == nil && !roles.IsMaster(tr.Rank()) {
-		stop, err := s.executor(&rank)
+		program := &target.Program{Argv: s.opts.Target, Timeout: s.opts.Timeout, MaxObjects: s.opts.ResultMaxObjects, MaxBytes: s.opts.ResultMaxBytes}
+		stop, err := withExecutor(program)
 		if err != nil {
 			return campaign.Outcome{Code: campaign.ExitIncomplete, Reason: err.Error()}
 		}
 		defer stop()
+		rank.Executor = program
 	}
 	out := campaign.Run(ctx, rank)
 	if out.Reason != "" && err != nil && tr.Rank() == 0 {
 		fmt.Fprintf(os.Stderr, "shardlease: %s\n", out.Reason)
 	}
 	return out
-}
-
-// executor gives a worker its private directory, its target and the process that cleans up behind it.
-func (s *standalone) executor(rank *campaign.Rank) (stop func(), err error) {
-	dir, err := os.MkdirTemp("", "shardlease-run-")
-	if err != nil {
-		return nil, err
-	}
-	childEnv := mpirun.ChildEnv(os.Environ())
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	reaper, err := target.StartReaper([]string{self, reaperName}, dir, childEnv)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	rank.Executor = &target.Program{Argv: s.opts.Target, Timeout: s.opts.Timeout, Dir: dir, Env: childEnv,
-		MaxObjects: s.opts.ResultMaxObjects, MaxBytes: s.opts.ResultMaxBytes, Reaper: reaper}
-	return func() {
-		if err := reaper.Stop(); err != nil && !errors.Is(err, fs.ErrClosed) {
-			fmt.Fprintf(os.Stderr, "shardlease: clean up of %s: %v\n", dir, err)
-		}
-	}, nil
-}
-
-const reaperName = "reap-target"
-
-// reaperCommand is started by workers, not by people.
-func reaperCommand() *cobra.Command {
-	return &cobra.Command{Use: reaperName + " DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
-		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-		return target.ReaperMain(os.Stdin, args[0])
-	}}
 }

@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -63,22 +64,39 @@ func (e *entry) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Token
 		}
 	}
 	var groups []Group
+	var owners []lease.ID // of the groups
 	for _, worker := range slices.Sorted(maps.Keys(active)) {
-		if group, ok := e.groups[active[worker].ID]; ok {
-			groups = append(groups, group)
+		id := active[worker].ID
+		if group, ok := e.groups[id]; ok {
+			groups, owners = append(groups, group), append(owners, id)
 		}
 	}
 	e.mu.Unlock()
 
 	f := HeartbeatFenced(ctx, e.work, active, e.targets, groups, nil)
-	e.log.heartbeat(f)
 
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.forgive(&f, owners)
 	e.total.add(f.Counters)
 	e.calls++
-	if e.trouble = f.WorkErr; e.trouble == nil {
-		e.trouble = f.TargetErr
-	}
+	e.trouble = f.Err()
+	e.mu.Unlock()
+	e.log.heartbeat(f)
 	return f.Batch, f.WorkErr
+}
+
+// forgive takes from the failed what the coordinator has given up or finished itself while the heartbeat ran: when its turn came it was
+// not held any more. The caller holds mu.
+func (e *entry) forgive(f *Fenced, owners []lease.ID) {
+	for _, id := range f.Batch.Lost {
+		if _, held := e.workers[id]; !held {
+			f.WorkFailed--
+		}
+	}
+	for i, err := range f.GroupErrs {
+		if _, held := e.workers[owners[i]]; !held && errors.Is(err, lease.ErrLost) {
+			f.TargetFailed--
+			f.GroupErrs[i] = nil
+		}
+	}
 }

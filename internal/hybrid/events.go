@@ -83,10 +83,8 @@ func (l *EventLog) Err() error {
 
 func (l *EventLog) heartbeat(f Fenced) {
 	ev := Event{Event: EventHeartbeat, Counters: &f.Counters, DirectorySyncs: f.Batch.DirectorySyncs}
-	if f.WorkErr != nil {
-		ev.Detail = f.WorkErr.Error()
-	} else if f.TargetErr != nil {
-		ev.Detail = f.TargetErr.Error()
+	if err := f.Err(); err != nil {
+		ev.Detail = err.Error()
 	}
 	l.add(ev)
 }

@@ -56,9 +56,12 @@ type Fenced struct {
 	Batch lease.HeartbeatBatch
 	// WorkErr is nil or why at least one work lease failed; it matches *lease.BatchError where the table gave one.
 	WorkErr error
-	// TargetErr joins what went wrong with groups.
-	TargetErr error
+	// GroupErrs has what became of each group, the active ones first, then the pending.
+	GroupErrs []error
 }
+
+// Err joins everything that went wrong.
+func (f *Fenced) Err() error { return errors.Join(f.WorkErr, errors.Join(f.GroupErrs...)) }
 
 // HeartbeatFenced renews everything that a coordinator holds: the active work leases of all workers in one HeartbeatMany when the table
 // has that call, one by one otherwise; then each target group on its own, whatever became of the work leases. A nil
@@ -82,9 +85,10 @@ func HeartbeatFenced(ctx context.Context, work WorkLeases, active map[int]Lease,
 	}
 	if targets != nil {
 		for _, group := range slices.Concat(groups, pending) {
-			if err := targets.HeartbeatGroup(ctx, group.Targets, group.Token); err != nil {
+			err := targets.HeartbeatGroup(ctx, group.Targets, group.Token)
+			f.GroupErrs = append(f.GroupErrs, err)
+			if err != nil {
 				f.TargetFailed++
-				f.TargetErr = errors.Join(f.TargetErr, err)
 			} else {
 				f.TargetOK++
 			}

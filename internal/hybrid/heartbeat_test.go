@@ -82,8 +82,8 @@ func TestHeartbeatFailuresAreIsolatedWithoutABatchCall(t *testing.T) {
 	if !errors.As(f.WorkErr, &batch) || len(batch.Durable) != 1 || !errors.Is(batch.Failed[a.ID], syscall.EIO) {
 		t.Errorf("error %v does not say which lease failed and which was renewed", f.WorkErr)
 	}
-	if !errors.Is(f.TargetErr, syscall.EIO) || !errors.Is(f.TargetErr, lease.ErrLost) {
-		t.Errorf("target error %v hides a cause", f.TargetErr)
+	if g := f.GroupErrs; len(g) != 3 || !errors.Is(g[0], syscall.EIO) || !errors.Is(g[1], lease.ErrLost) || g[2] != nil {
+		t.Errorf("group errors %v", g)
 	}
 }
 
@@ -169,5 +169,23 @@ func TestOneBadRecordDoesNotStarveTheOthers(t *testing.T) {
 		if err := table.BeginCommit(t.Context(), active[worker].ID, active[worker].Token, []byte(`{}`)); err != nil {
 			t.Errorf("worker %d can't commit: %v", worker, err)
 		}
+	}
+}
+
+// An item that is committed while the batch runs is no longer held when its record's turn comes. That is no failed heartbeat.
+func TestItemFinishedWhileTheHeartbeatRanDidNotFail(t *testing.T) {
+	a, b := fakeLease("a", 1), fakeLease("b", 2)
+	var e *entry
+	table := &batchTable{t: t, answer: func(map[lease.ID]lease.Token) (lease.HeartbeatBatch, error) {
+		e.release(b.ID)
+		return lease.HeartbeatBatch{Renewed: []lease.ID{a.ID}, Lost: []lease.ID{b.ID}, DirectorySyncs: 1}, nil
+	}}
+	e = newEntry(table, &targetAnswers{answers: []error{lease.ErrLost, lease.ErrLost}}, nil)
+	e.hold(1, a.ID, &Group{Targets: []uint64{1}})
+	e.hold(2, b.ID, &Group{Targets: []uint64{2}})
+	batch, err := e.HeartbeatMany(t.Context(), map[lease.ID]lease.Token{a.ID: a.Token, b.ID: b.Token})
+	total, calls, _ := e.counters()
+	if want := (Counters{WorkOK: 1, TargetFailed: 1}); total != want || calls != 1 || err != nil || len(batch.Lost) != 1 {
+		t.Errorf("counters %+v, want %+v; %d calls, batch %+v, %v", total, want, calls, batch, err)
 	}
 }

@@ -20,7 +20,9 @@ func (m *Master) stop(code int, reason string) {
 	}
 	m.phase = stopping
 	m.shutdown = campaign.NewShutdown(m.epoch, len(m.workers), m.now, m.opts.ShutdownGrace)
-	fmt.Fprintf(m.env.Stdout, "[Master] Stopping: %s\n", reason)
+	if code == campaign.ExitOK {
+		fmt.Fprintf(m.env.Stdout, "[Master] Stopping: %s\n", reason)
+	}
 }
 
 // awaitWorkers stops each worker once it is READY. Results still arrive and are committed; heartbeats go on.

@@ -31,6 +31,7 @@ type Options struct {
 	LockTimeout   time.Duration
 	MasterID      string
 	ShutdownGrace time.Duration
+	FinalizeGrace time.Duration
 
 	StatsJSON, ExecutionLog, EventLog string // "" or a file
 }
@@ -93,6 +94,7 @@ func (o *Options) environment(p *campaign.Settings) {
 	p.Seconds("SYMCC_MULTI_MASTER_LOCK_TTL", 30, 1, 3600) // an age hint of the reference; locks here are never judged by age
 	o.LockTimeout = p.Seconds("SYMCC_MULTI_MASTER_LOCK_ACQUIRE_TIMEOUT", 60, 0.001, 3600)
 	o.ShutdownGrace = p.Seconds("SYMCC_SHUTDOWN_GRACE_SEC", min(3600, long), 0, 3600)
+	o.FinalizeGrace = p.Seconds("SYMCC_FINALIZE_GRACE_SEC", 30, 0, 3600)
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"

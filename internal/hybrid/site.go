@@ -19,6 +19,9 @@ import (
 // maxOutput bounds one output of a solver: AFL++ takes nothing longer.
 const maxOutput = afl.MaxInput
 
+// MaxOutputs bounds the files that one run of a solver may write; a run that writes more is a failed one.
+const MaxOutputs = 4096
+
 // site is everything a coordinator has opened.
 type site struct {
 	inst      *afl.Instance

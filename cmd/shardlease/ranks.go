@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardlease/internal/campaign"
+	"shardlease/internal/campaign/target"
+	"shardlease/pkg/mpirun"
+	"shardlease/pkg/mpirun/mpi"
+)
+
+// worldSizeVar tells ranks that were started by --ranks how many there must be.
+const worldSizeVar = "SHARDLEASE_WORLD_SIZE"
+
+// mpiJob is a command whose ranks are MPI processes of this program. It starts them itself or is one of them.
+type mpiJob struct {
+	name      string // of the command
+	count     int
+	allowRoot bool
+}
+
+func (j *mpiJob) flags(f *pflag.FlagSet) {
+	f.IntVar(&j.count, "ranks", 0, "start mpirun with this many ranks; within mpirun, refuse another number")
+	f.BoolVar(&j.allowRoot, "allow-run-as-root", os.Geteuid() == 0 && os.Getenv("OMPI_ALLOW_RUN_AS_ROOT") == "1", "let Open MPI run as root, with --ranks")
+}
+
+// check refuses what can't become a job before anything is touched.
+func (j *mpiJob) check() error {
+	if j.count < 0 || j.count == 1 {
+		return exitf(campaign.ExitUsage, "--ranks is %d; a campaign needs at least 2, a master and a worker", j.count)
+	}
+	if !mpi.Enabled {
+		return exitf(campaign.ExitUnavailable, "%v", mpi.ErrNotBuilt)
+	}
+	return nil
+}
+
+func underMPI() bool {
+	return os.Getenv("OMPI_COMM_WORLD_SIZE") != "" || os.Getenv("PMIX_RANK") != ""
+}
+
+// rankFunc is what one rank does.
+type rankFunc func(ctx context.Context, tr campaign.Transport, signals <-chan os.Signal) campaign.Outcome
+
+// run starts the job with this very command line, or runs f as a rank of it. grace is how long an orderly end may take.
+func (j *mpiJob) run(grace time.Duration, f rankFunc) error {
+	switch {
+	case underMPI():
+		return j.rank(grace, f)
+	case j.count == 0:
+		return exitf(campaign.ExitUnavailable, "not started by mpirun: use mpirun -n N shardlease %s ..., or give --ranks N", j.name)
+	}
+	return j.launch(grace)
+}
+
+func (j *mpiJob) launch(grace time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	launcher, err := mpirun.Find(ctx)
+	if err != nil {
+		return exitf(campaign.ExitUnavailable, "%v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	_, err = launcher.Run(ctx, mpirun.Job{Program: self, Args: os.Args[1:], Ranks: j.count, AllowRoot: j.allowRoot, Oversubscribe: true,
+		Env: []string{worldSizeVar + "=" + strconv.Itoa(j.count)}, Grace: min(grace+5*time.Second, time.Hour),
+		Stdout: untagged{os.Stdout}, Stderr: untagged{os.Stderr}})
+	var exit *mpirun.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return &exitError{code: exit.Code}
+	case errors.Is(err, mpirun.ErrJob):
+		return exitf(campaign.ExitUsage, "%v", err)
+	case err != nil:
+		return exitf(campaign.ExitIncomplete, "%v", err)
+	}
+	return nil
+}
+
+func (j *mpiJob) rank(grace time.Duration, f rankFunc) error {
+	world := j.count
+	if text := os.Getenv(worldSizeVar); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return exitf(campaign.ExitUsage, "%s is %q, not a number", worldSizeVar, text)
+		}
+		world = n
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
+	var out campaign.Outcome
+	err := mpi.Run(context.Background(), mpi.Options{WorldSize: world}, func(ctx context.Context, comm *mpi.Comm) error {
+		out = f(ctx, campaign.OverMPI(comm), signals)
+		if !out.Orderly {
+			comm.Abort(out.Code)
+		}
+		boundFinalize(2*grace, out.Code)
+		return nil
+	})
+	if errors.Is(err, mpi.ErrWorldSize) {
+		return exitf(campaign.ExitUnavailable, "%v", err)
+	}
+	if err != nil {
+		return exitf(campaign.ExitIncomplete, "%v", err)
+	}
+	if out.Code != campaign.ExitOK {
+		return &exitError{code: out.Code} // rank 0 has said why
+	}
+	return nil
+}
+
+// boundFinalize ends this process if the other ranks have not come to their end within what their own limits allow.
+func boundFinalize(limit time.Duration, code int) {
+	time.AfterFunc(max(limit, time.Second), func() {
+		fmt.Fprintf(os.Stderr, "shardlease: the other ranks have not ended within %s\n", limit)
+		if code == campaign.ExitOK {
+			code = campaign.ExitStats
+		}
+		os.Exit(code)
+	})
+}
+
+// resolveProgram makes the program's name absolute: it must not change when something else appears in PATH.
+func resolveProgram(what string, argv []string) error {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return exitf(campaign.ExitNoInput, "%s: %v", what, err)
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		argv[0] = abs
+	}
+	return nil
+}
+
+// withExecutor gives a worker's target its private directory and the process that cleans up behind it.
+func withExecutor(p *target.Program) (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "shardlease-run-")
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p.Dir, p.Env = dir, mpirun.ChildEnv(os.Environ())
+	if p.Reaper, err = target.StartReaper([]string{self, reaperName}, dir, p.Env); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return func() {
+		if err := p.Reaper.Stop(); err != nil && !errors.Is(err, fs.ErrClosed) {
+			fmt.Fprintf(os.Stderr, "shardlease: clean up of %s: %v\n", dir, err)
+		}
+	}, nil
+}
+
+const reaperName = "reap-target"
+
+// reaperCommand is started by workers, not by people.
+func reaperCommand() *cobra.Command {
+	return &cobra.Command{Use: reaperName + " DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
+		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		return target.ReaperMain(os.Stdin, args[0])
+	}}
+}
