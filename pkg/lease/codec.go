@@ -40,22 +40,23 @@ const (
 	fPreviousOwner
 	fAttempts
 	fSteals
-	fPayload // this and the next are optional, as are the last three
+	fPayload // this and the next are optional, as are the last four but the checksum
 	fManifest
 	fUpdated
 	fTTL
 	fCompleted
 	fTarget
 	fTargets
+	fSession
 	fChecksum
 	numFields
 )
 
 var fieldNames = [numFields]string{"format", "id", "status", "fence", "nonce", "owner", "worker", "previous_owner", "attempts",
-	"steals", "payload", "manifest", "updated_ns", "ttl_ns", "completed_ns", "target", "targets", "checksum"}
+	"steals", "payload", "manifest", "updated_ns", "ttl_ns", "completed_ns", "target", "targets", "session", "checksum"}
 
 func (f field) optional() bool {
-	return f == fPayload || f == fManifest || f == fCompleted || f == fTarget || f == fTargets
+	return f == fPayload || f == fManifest || f == fCompleted || f == fTarget || f == fTargets || f == fSession
 }
 
 // appendRecord appends r's file to dst. r must pass check.
@@ -105,6 +106,10 @@ func appendRecord(dst []byte, r *Record) []byte {
 			sep = ','
 		}
 		dst = append(dst, ']')
+	}
+	if r.session != (sessionID{}) {
+		dst = append(dst, `,"session":"`...)
+		dst = append(hex.AppendEncode(dst, r.session[:]), '"')
 	}
 	dst = append(dst, r.extra...)
 	return appendTrailer(dst, dst[start:])
@@ -186,6 +191,9 @@ func parseRecord(data []byte, limit int) (Record, error) {
 	p.hex(fNonce, r.Token.Nonce[:])
 	if values[fCompleted] != nil {
 		r.Completed = time.Unix(0, int64(p.number(fCompleted, math.MaxInt64))).UTC()
+	}
+	if values[fSession] != nil {
+		p.hex(fSession, r.session[:])
 	}
 	if values[fTarget] != nil || values[fTargets] != nil {
 		r.Target = p.number(fTarget, math.MaxUint64)

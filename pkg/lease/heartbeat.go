@@ -76,7 +76,12 @@ func (t *Table) Heartbeat(ctx context.Context, id ID, tok Token) error {
 // If nothing failed, every renewal is durable when it returns. Otherwise the result is a zero batch and a *BatchError. A stale token
 // causes no write and no barrier and is reported as lost, as is a lease that had lapsed, or whose TTL the batch itself has outlasted; a zero
 // token is lost without a look. When ctx ends, the records not yet renewed fail with its error and the barriers are still run.
+//
+// With Options.Renewals OneFlush the records are left alone as long as nothing is amiss; see Renewals.
 func (t *Table) HeartbeatMany(ctx context.Context, held map[ID]Token) (HeartbeatBatch, error) {
+	if t.s.session != nil && len(held) > 0 {
+		return t.beatMany(ctx, held)
+	}
 	b := &heartbeats{s: t.s, items: make([]heartbeat, 0, len(held))}
 	valid := 0
 	for id, tok := range held {
@@ -116,6 +121,8 @@ type heartbeat struct {
 	outcome outcome
 	err     error // of failed
 	ends    time.Time
+	promise told // of renewed
+	durable bool // renewed, and under a good barrier
 }
 
 // heartbeats is one run of HeartbeatMany.
@@ -206,8 +213,14 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 	if err != nil {
 		return failed, err
 	}
+	if err := b.s.lookAtBeats(&r, now, nil); err != nil {
+		return failed, err
+	}
 	if _, err := next(&r, OpHeartbeat, it.tok, now, b.s.opts.MaxSkew); err != nil {
 		return lost, nil
+	}
+	if err := b.s.adopt(&r); err != nil {
+		return failed, err
 	}
 	r.renew(now)
 	slot := len(b.updates)
@@ -218,6 +231,7 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 	if err != nil {
 		return failed, err
 	}
+	it.promise = told{tok: it.tok, at: r.Updated, written: r.Updated, ttl: r.TTL, committing: r.Status == Committing}
 	if r.Status == Leased {
 		it.ends = r.Updated.Add(r.TTL)
 	}
@@ -257,6 +271,7 @@ func (b *heartbeats) result(flushed groupcommit.Flushed, barriers error, fileSyn
 		case slices.Contains(flushed.Unknown, b.s.dirs[it.shard]):
 			e.Unknown = append(e.Unknown, it.id)
 		default:
+			it.durable = true
 			ok.Renewed = append(ok.Renewed, it.id)
 		}
 	}

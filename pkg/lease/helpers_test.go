@@ -226,11 +226,13 @@ func checkName(t reporter, l layout, rel string, d os.DirEntry) {
 	case rel == ".":
 		ok = true
 	case dir == "." && d.IsDir():
-		ok = rel == locksDir || isShard(rel)
+		ok = rel == locksDir || rel == renewalsDir || isShard(rel)
 	case dir == ".":
 		ok = rel == layoutFile
 	case dir == locksDir:
 		ok = rel == filepath.Join(locksDir, layoutLock) || isShard(strings.TrimSuffix(base, ".lock"))
+	case dir == renewalsDir:
+		ok = strings.HasSuffix(base, beatExt) || strings.HasSuffix(base, challengesExt)
 	case isShard(dir):
 		_, ok = recordID(strings.TrimSuffix(base, ".tmp"))
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	MaxSkew time.Duration
 	// MaxRecord bounds a record's size in bytes, payload and manifest included. 0 means DefaultMaxRecord.
 	MaxRecord int
+	// Renewals is how this table makes renewals durable. The zero value is Strict.
+	Renewals Renewals
 	// Now is the wall clock, nil means time.Now. It is read under the record's lock.
 	Now func() time.Time
 	// FS is the file system, nil means vfs.OS.

@@ -40,7 +40,9 @@ type Record struct {
 	Target  uint64
 	Targets []uint64
 
-	extra []byte // members this version does not know, each with a leading comma; kept through every rewrite
+	session sessionID // whose beats renew the lease; zero: only the record itself says
+	beat    time.Time // the last of them, as far as the reader had to look
+	extra   []byte    // members this version does not know, each with a leading comma; kept through every rewrite
 }
 
 const (
@@ -54,8 +56,12 @@ func (r *Record) Lapsed(now time.Time, maxSkew time.Duration) bool {
 	if r.Status != Leased {
 		return false
 	}
-	age := now.Sub(r.Updated) // saturates
-	return age >= r.TTL || age < -maxSkew
+	return lapsed(r.Updated, r.TTL, now, maxSkew) && (r.beat.IsZero() || lapsed(r.beat, r.TTL, now, maxSkew))
+}
+
+func lapsed(renewed time.Time, ttl time.Duration, now time.Time, maxSkew time.Duration) bool {
+	age := now.Sub(renewed) // saturates
+	return age >= ttl || age < -maxSkew
 }
 
 // renew moves the lease's end to now+TTL, but never back.

@@ -25,6 +25,7 @@ func (s *store) records(ctx context.Context, skip func(ID) bool) iter.Seq2[Recor
 			yield(Record{}, err)
 			return
 		}
+		known := map[sessionID]beats{} // of one walk: each beat file is read once
 		for _, dir := range s.dirs {
 			entries, err := s.fs.ReadDir(dir)
 			if err != nil { // missing is no excuse: all were made before the layout
@@ -45,6 +46,9 @@ func (s *store) records(ctx context.Context, skip func(ID) bool) iter.Seq2[Recor
 				r, _, err := s.read(id, nil)
 				if errors.Is(err, fs.ErrNotExist) {
 					continue
+				}
+				if err == nil {
+					err = s.findBeat(&r, known)
 				}
 				if err != nil {
 					r = Record{ID: id}

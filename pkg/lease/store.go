@@ -20,16 +20,17 @@ import (
 )
 
 // store is what both kinds of table stand on: one root with its layout, record locks, and whole-record reads and writes.
-// It keeps no open file and no goroutine, and holds nothing in memory that decides ownership.
+// It keeps no goroutine, no open file but those of a session, and holds nothing in memory that decides ownership.
 type store struct {
-	root  string
-	kind  string
-	opts  Options
-	fs    *meter // opts.FS
-	owner string // for holders without a name
-	dirs  []string
-	locks []string
-	stats counters
+	root    string
+	kind    string
+	opts    Options
+	fs      *meter   // opts.FS
+	owner   string   // for holders without a name
+	session *session // of one-flush renewals; nil with strict ones
+	dirs    []string
+	locks   []string
+	stats   counters
 
 	closing sync.Once
 	closed  chan struct{}
@@ -52,7 +53,13 @@ func openStore(root, kind string, opts *Options) (*store, error) {
 		s.dirs = append(s.dirs, filepath.Join(s.root, shardName(shard)))
 		s.locks = append(s.locks, filepath.Join(s.root, locksDir, shardName(shard)+".lock"))
 	}
-	return s, nil
+	if o.Renewals == OneFlush {
+		if err := s.oneFlushPossible(); err != nil {
+			return nil, err
+		}
+		s.session, err = newSession(s)
+	}
+	return s, err
 }
 
 func shardName(shard int) string { return fmt.Sprintf("%03d", shard) }
@@ -69,8 +76,15 @@ func (s *store) path(id ID) string {
 const recordExt = ".json"
 
 func (s *store) close() error {
-	s.closing.Do(func() { close(s.closed) })
-	return nil
+	var err error
+	s.closing.Do(func() {
+		close(s.closed)
+		if s.session != nil {
+			s.session.turn <- struct{}{} // for good: whoever beats finishes first
+			err = s.session.close()
+		}
+	})
+	return err
 }
 
 // enter is the first thing each operation does, before it touches a lock or a file.

@@ -31,7 +31,7 @@ func Open(root string, opts *Options) (*Table, error) {
 }
 
 // Close ends all waiting for locks in this table, with fs.ErrClosed, and makes later calls fail in the same way. It does not
-// wait for running calls and releases no lease.
+// wait for running calls (but for a HeartbeatMany with OneFlush renewals) and releases no lease.
 func (t *Table) Close() error { return t.s.close() }
 
 // Shards returns the shard count that the root has pinned.
@@ -69,6 +69,9 @@ func (t *Table) claim(ctx context.Context, op Op, id ID, payload json.RawMessage
 		if _, err := next(r, op, Token{}, now, t.s.opts.MaxSkew); err != nil {
 			return nil, err
 		}
+		if err := t.s.handshake(r, op, now); err != nil {
+			return nil, err
+		}
 		claimed, err = t.s.claimed(r, id, payload, by, now)
 		if err != nil {
 			return nil, err
@@ -78,7 +81,22 @@ func (t *Table) claim(ctx context.Context, op Op, id ID, payload json.RawMessage
 	if err != nil {
 		return Token{}, err
 	}
+	if ss := t.s.session; ss != nil {
+		ss.remember(id, told{tok: claimed.Token, at: claimed.Updated, written: claimed.Updated, ttl: claimed.TTL})
+	}
 	return claimed.Token, t.s.inTime(&claimed)
+}
+
+// handshake is (b) and (c) of Renewals, for a claim that was found to be allowed. r may be nil.
+func (s *store) handshake(r *Record, op Op, now time.Time) error {
+	if err := s.challenge(r); err != nil || r == nil || r.session == (sessionID{}) {
+		return err
+	}
+	if err := s.lookAtBeats(r, now, nil); err != nil {
+		return err
+	}
+	_, err := next(r, op, Token{}, now, s.opts.MaxSkew)
+	return err
 }
 
 // claimArgs checks what a claimer gives before any lock or file is touched.
@@ -95,6 +113,9 @@ func (s *store) claimArgs(payload json.RawMessage, by *Holder) (json.RawMessage,
 // claimed is the record after a claim. old is nil if there was none.
 func (s *store) claimed(old *Record, id ID, payload json.RawMessage, by Holder, now time.Time) (Record, error) {
 	r := Record{ID: id, Status: Leased, Holder: by, Attempts: 1, Payload: payload, Updated: now, TTL: s.opts.TTL}
+	if s.session != nil {
+		r.session = s.session.id
+	}
 	fence := uint64(0)
 	if old != nil {
 		fence = old.Token.Fence
@@ -154,6 +175,9 @@ func (s *store) locked(ctx context.Context, id ID, f func(r *Record, now time.Ti
 		return err
 	}
 	now, err := s.now()
+	if err == nil && found != nil {
+		err = s.lookAtBeats(found, now, nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -179,6 +203,9 @@ func (t *Table) BeginCommit(ctx context.Context, id ID, tok Token, manifest json
 		if r.Status == Committing && !bytes.Equal(r.Manifest, manifest) {
 			return nil, fmt.Errorf("%w: %s", ErrManifest, id)
 		}
+		if err := t.s.challenge(r); err != nil {
+			return nil, err
+		}
 		r.Status, r.Manifest = to, manifest
 		r.renew(now)
 		return t.s.encodeNew(r)
@@ -197,6 +224,9 @@ func (t *Table) Complete(ctx context.Context, id ID, tok Token, publish func(con
 			return err
 		}
 		first = r.Status != Done
+		if err := t.s.challenge(r); err != nil {
+			return err
+		}
 		if first {
 			if err := publish(ctx, bytes.Clone(r.Manifest)); err != nil {
 				return fmt.Errorf("lease: publish %s: %w", id, err)
@@ -221,6 +251,9 @@ func (t *Table) Abandon(ctx context.Context, id ID, tok Token) error {
 	return t.s.change(ctx, id, func(r *Record, now time.Time) ([]byte, error) {
 		to, err := next(r, OpAbandon, tok, now, t.s.opts.MaxSkew)
 		if err != nil {
+			return nil, err
+		}
+		if err := t.s.challenge(r); err != nil {
 			return nil, err
 		}
 		r.Status = to
