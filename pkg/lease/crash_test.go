@@ -213,3 +213,45 @@ func TestNothingIsAcknowledgedOnTopOfWhatAPowerCutTakesBack(t *testing.T) {
 	}
 	t.Logf("%d kills: %v", kills, s)
 }
+
+// FS-3, FS-4, GC-4: each sync of each operation fails once. Its caller gets an error or a lease, never a wrong promise; and
+// the same table, and the next process, go on.
+func TestAnyOneFailingSyncLosesNothingThatWasAcknowledged(t *testing.T) {
+	s := &crashfs.Sweep{Limit: 8, Seed: 4, Policies: []crashfs.Policy{crashfs.Strict}}
+	faults := 0
+	for _, c := range crashCases {
+		t.Run(c.name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				f, w, err := prepared(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				syncs, working := 0, true
+				s.Fault = func(c *vfs.Call) error {
+					if !working || c.Op != vfs.OpSync && c.Op != vfs.OpSyncDir {
+						return nil
+					}
+					if syncs++; syncs == n {
+						return syscall.EIO
+					}
+					return nil
+				}
+				err = sweepCase(f, w, func(w *crashWorld) error {
+					err := opening(c.work)(w)
+					if working = false; syncs >= n && !errors.Is(err, syscall.EIO) {
+						return fmt.Errorf("the disk failed, and the operation says %v", err)
+					}
+					return w.goOn()
+				}, s, nil)
+				if err != nil {
+					t.Fatalf("sync %d failing: %v", n, err)
+				}
+				if syncs < n {
+					return
+				}
+				faults++
+			}
+		})
+	}
+	t.Logf("%d faults: %v", faults, s)
+}
