@@ -51,6 +51,17 @@ var (
 	onlyOfShard1   = paperID("00000001", "c")
 )
 
+// withoutSyncs makes tests fast: a sync is traced and can be failed, but the disk is left alone. What syncs are good for is checked with
+// traces, crash states and real power cuts; processes in tests do sync.
+func withoutSyncs(fsys vfs.FS) vfs.FS {
+	return vfs.Intercept(fsys, func(c *vfs.Call, do func() error) error {
+		if c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir {
+			return nil
+		}
+		return do()
+	})
+}
+
 // fixture is a root with a traced file system on which faults can be injected, a clock, and a check of the root at the end.
 type fixture struct {
 	*testing.T
@@ -63,7 +74,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, root: filepath.Join(t.TempDir(), "root"), clock: at(10)}
-	f.trace = tracefs.New(vfs.OS, f.root)
+	f.trace = tracefs.New(withoutSyncs(vfs.OS), f.root)
 	f.fault = faultfs.New(f.trace)
 	f.opts = Options{Shards: 4, TTL: 10 * time.Second, Now: f.clock.now, FS: f.fault}
 	t.Cleanup(func() { checkRoot(t, f.root) })

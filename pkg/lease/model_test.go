@@ -18,16 +18,6 @@ import (
 	"shardlease/pkg/groupcommit/vfs/faultfs"
 )
 
-// withoutSyncs makes random tests fast. What syncs are good for is checked elsewhere, with traces and crash states.
-func withoutSyncs(fsys vfs.FS) vfs.FS {
-	return vfs.Intercept(fsys, func(c *vfs.Call, do func() error) error {
-		if c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir {
-			return nil
-		}
-		return do()
-	})
-}
-
 // modelRecord is all that the trivial model knows of one item.
 type modelRecord struct {
 	status    Status
