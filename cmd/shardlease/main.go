@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"shardlease/internal/campaign"
+	"shardlease/internal/sysfault"
 )
 
 // exitError carries an exit code to main. An empty text has been printed already.
@@ -24,7 +25,10 @@ func exitf(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Sprintf(format, args...)}
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	sysfault.Shim() // the faults command starts this binary as the program it watches
+	os.Exit(run(os.Args[1:]))
+}
 
 func run(args []string) int {
 	root := &cobra.Command{
@@ -33,7 +37,7 @@ func run(args []string) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(standaloneCommand(), hybridCommand(), leasesCommand(), probeCommand(), reaperCommand(), probeLockCommand())
+	root.AddCommand(standaloneCommand(), hybridCommand(), leasesCommand(), probeCommand(), faultsCommand(), reaperCommand(), probeLockCommand())
 	root.SetArgs(args)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	err := root.ExecuteContext(context.Background())

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"shardlease/internal/campaign"
+	"shardlease/internal/sysfault"
 	"shardlease/pkg/lease"
 	"shardlease/pkg/mpirun/mpi"
 )
@@ -20,6 +21,7 @@ import (
 const asProgram = "SHARDLEASE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	sysfault.Shim()
 	if os.Getenv(asProgram) != "" {
 		os.Exit(run(os.Args[1:]))
 	}

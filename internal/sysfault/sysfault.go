@@ -81,7 +81,11 @@ func DefaultWatch() []string {
 	return []string{"open", "fsync", "fdatasync", "syncfs", "rename", "unlink", "mkdir", "link", "ftruncate"}
 }
 
-func (j *Job) check() error {
+// Check finds out whether the job can be run as it is written, without running it.
+func (j Job) Check() error {
+	if j.Watch == nil {
+		j.Watch = DefaultWatch()
+	}
 	if j.Program == "" {
 		return fmt.Errorf("sysfault: no program was named")
 	}
@@ -115,11 +119,11 @@ func (j *Job) check() error {
 // then the program is killed. An error means that the program could not be started or watched; how the program itself
 // ended is in the Result.
 func Run(ctx context.Context, job Job) (Result, error) {
+	if err := job.Check(); err != nil {
+		return Result{}, err
+	}
 	if job.Watch == nil {
 		job.Watch = DefaultWatch()
-	}
-	if err := job.check(); err != nil {
-		return Result{}, err
 	}
 	c, listener, err := start(ctx, job)
 	if err != nil {
