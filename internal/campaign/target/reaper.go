@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -18,10 +20,11 @@ type Reaper struct {
 	pipe io.WriteCloser
 }
 
-// StartReaper starts argv with dir appended; that program must call ReaperMain. env is without MPI variables.
+// StartReaper starts argv with dir appended; that program must call ReaperMain. env is without MPI variables. Package mpirun's mark of the job is taken
+// out too: the launcher kills everything that carries it, and the reaper has to outlive that.
 func StartReaper(argv []string, dir string, env []string) (*Reaper, error) {
 	cmd := exec.Command(argv[0], append(append([]string{}, argv[1:]...), dir)...)
-	cmd.Env = env
+	cmd.Env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, "MPIRUN_JOB_") })
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // mpirun kills the rank's group, which must not take the reaper along
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
