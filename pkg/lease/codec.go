@@ -366,7 +366,7 @@ func (p *parser) numbers(f field) []uint64 {
 
 func (p *parser) hex(f field, dst []byte) {
 	raw := p.values[f]
-	ok := len(raw) == 2*len(dst)+2 && raw[0] == '"' && bytes.IndexAny(raw, "ABCDEF") < 0
+	ok := len(raw) == 2*len(dst)+2 && raw[0] == '"' && !bytes.ContainsAny(raw, "ABCDEF")
 	if ok {
 		_, err := hex.Decode(dst, raw[1:len(raw)-1])
 		ok = err == nil
