@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -16,91 +18,160 @@ import (
 	"shardlease/experiments/powercut/rig/workload"
 )
 
-func workloadFlags(flags *flag.FlagSet) *workload.Config {
-	var c workload.Config
-	flags.Uint64Var(&c.Seed, "seed", 1, "of the workload and of the cuts")
-	flags.IntVar(&c.Batches, "batches", 25, "steps of the workload")
-	flags.IntVar(&c.Items, "items", 12, "work items")
-	flags.IntVar(&c.Shards, "shards", 4, "shards of the table")
-	flags.StringVar(&c.Twin, "twin", "", "a broken twin in the product's place: nodir, nofile")
-	return &c
-}
-
-// runWorkload runs one workload against the disk behind the socket.
+// runWorkload runs one workload against the disk behind the socket, and prints its outcome.
 func runWorkload(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("workload", flag.ContinueOnError)
-	c := workloadFlags(flags)
 	socket := flags.String("socket", "", "of the disk's process")
-	flags.StringVar(&c.Root, "root", "", "directory on the disk")
+	config := flags.String("config", "{}", "the workload as JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	var c workload.Config
+	if err := json.Unmarshal([]byte(*config), &c); err != nil {
+		return fmt.Errorf("-config: %w", err)
 	}
 	client, err := control.Dial(*socket)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	return workload.Run(ctx, *c, func(n history.Note) error { return client.Mark(n) })
+	out, err := workload.Run(ctx, c, func(n history.Note) error { return client.Mark(n) })
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// outcome is one line of the sweep command's output.
-type outcome struct {
-	FileSystem string `json:"file_system"`
-	Twin       string `json:"twin"`
-	Lying      bool   `json:"lying_disk"`
-	Seed       uint64 `json:"seed"`
-	Batches    int    `json:"batches"`
-	sweep.Report
-	RecordSeconds float64 `json:"record_s"`
-	SweepSeconds  float64 `json:"sweep_s"`
+// job is what sweep and broken have in common.
+type job struct {
+	bench  sweep.Bench
+	config workload.Config
+	plan   sweep.Plan
+	out    string
+	start  time.Time
 }
 
-// runSweep records once and sweeps; it prints one JSON object.
+// parse reads the common flags, locks the work directory and undoes what an earlier run has left there.
+func parse(ctx context.Context, flags *flag.FlagSet, args []string) (*job, func(), error) {
+	j := &job{config: workload.Default, plan: sweep.Plan{Keep: 3, Tell: tell()}, start: time.Now()}
+	flags.Uint64Var(&j.config.Seed, "seed", j.config.Seed, "of the workload, of the cuts and of what survives")
+	flags.IntVar(&j.config.Batches, "batches", j.config.Batches, "steps of each lane of the workload")
+	flags.IntVar(&j.config.Lanes, "lanes", j.config.Lanes, "goroutines of the workload")
+	flags.StringVar(&j.config.Twin, "twin", "", fmt.Sprintf("a broken twin in the product's place: one of %v, %v", workload.CutTwins, workload.BrokenDiskTwins))
+	name := flags.String("fs", "ext4", "ext4, xfs or btrfs")
+	flags.StringVar(&j.bench.Options, "o", "", "mount options")
+	flags.StringVar(&j.bench.Dir, "dir", "", "work directory of this program alone; removed before and after")
+	flags.StringVar(&j.out, "out", "", "file for the result, one JSON object; default is standard output")
+	flags.IntVar(&j.plan.Acks, "acks", 0, "cut positions right after acknowledgements")
+	if err := flags.Parse(args); err != nil {
+		return nil, nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if j.bench.Dir == "" {
+		return nil, nil, errors.New("-dir is needed")
+	}
+	var err error
+	if j.bench.FS, err = loopdev.Find(*name); err != nil {
+		return nil, nil, err
+	}
+	if j.bench.Self, err = os.Executable(); err != nil {
+		return nil, nil, err
+	}
+	j.plan.Seed = j.config.Seed
+	unlock, err := j.bench.Lock(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return j, func() {
+		if err := errors.Join(j.bench.CleanUp(), unlock()); err != nil {
+			fmt.Fprintf(os.Stderr, "rig: clean up: %v\n", err)
+		}
+	}, nil
+}
+
+// tell prints progress lines, which the experiment reads, a few in a second.
+func tell() func(done, total int) {
+	var last time.Time
+	return func(done, total int) {
+		if done == total || time.Since(last) > 300*time.Millisecond {
+			last = time.Now()
+			fmt.Fprintf(os.Stderr, "progress %d/%d\n", done, total)
+		}
+	}
+}
+
+func (j *job) print(v any) (err error) {
+	w := io.WriteCloser(os.Stdout)
+	if j.out != "" {
+		if w, err = os.Create(j.out); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+	}
+	return json.NewEncoder(w).Encode(v)
+}
+
+// runSweep records once and sweeps.
 func runSweep(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("sweep", flag.ContinueOnError)
-	c := workloadFlags(flags)
-	fsName := flags.String("fs", "ext4", "ext4, xfs or btrfs")
-	dir := flags.String("dir", "", "work directory of this program alone; removed before and after")
+	points := flags.Int("points", 0, "cut positions drawn from all")
+	every := flags.Bool("every", false, "cut at each position")
 	lying := flags.Bool("lying", false, "the disk answers flushes and makes nothing durable")
-	plan := sweep.Plan{Keep: 3}
-	flags.IntVar(&plan.Points, "points", 60, "cut positions; 0 means each")
-	flags.BoolVar(&plan.Acks, "acks", false, "cut only right after marks")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *dir == "" {
-		return errors.New("-dir is needed")
-	}
-	fs, err := loopdev.Find(*fsName)
+	again := flags.Int("again", 0, "states in which the power is cut a second time")
+	againPoints := flags.Int("again-points", 4, "second cuts in each of them, and as many right after acknowledgements")
+	j, done, err := parse(ctx, flags, args)
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	plan.Seed = c.Seed
-	b := sweep.Bench{Self: self, Dir: *dir, FS: fs}
-	defer b.CleanUp()
-	start := time.Now()
-	rec, err := b.Record(ctx, *c, recdisk.Faults{Lying: *lying})
+	defer done()
+	j.plan.Every, j.plan.Points, j.plan.Again, j.plan.AgainPoints = *every, *points, *again, *againPoints
+	rec, out, err := j.bench.Record(ctx, j.config, recdisk.Faults{Lying: *lying}, "")
 	if err != nil {
 		return err
 	}
 	recorded := time.Now()
-	rep, err := b.Sweep(ctx, rec, *c, plan)
+	rep, err := j.bench.Sweep(ctx, rec, j.config, j.plan)
 	if err != nil {
 		return err
 	}
-	out := outcome{FileSystem: fs.Name, Twin: c.Twin, Lying: *lying, Seed: c.Seed, Batches: c.Batches, Report: rep,
-		RecordSeconds: recorded.Sub(start).Seconds(), SweepSeconds: time.Since(recorded).Seconds()}
-	return json.NewEncoder(os.Stdout).Encode(out)
+	return j.print(struct {
+		Operations int `json:"operations"`
+		sweep.Report
+		RecordSeconds float64 `json:"record_s"`
+		SweepSeconds  float64 `json:"sweep_s"`
+	}{out.Acked, rep, recorded.Sub(j.start).Seconds(), time.Since(recorded).Seconds()})
 }
 
-// cleanUp undoes what a killed sweep has left in its directory.
-func cleanUp(_ context.Context, args []string) error {
+// runBroken lets the disk fail once, at many places.
+func runBroken(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("broken", flag.ContinueOnError)
+	n := flags.Int("n", 5, "failed flushes, as many failed writes, and as many failed writes of record contents")
+	j, done, err := parse(ctx, flags, args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := j.bench.Breakages(ctx, j.config, *n, j.plan)
+	if err != nil {
+		return err
+	}
+	return j.print(struct {
+		Breakages []sweep.Broken `json:"breakages"`
+		Seconds   float64        `json:"s"`
+	}{all, time.Since(j.start).Seconds()})
+}
+
+// cleanUp undoes what a killed rig has left in its directory.
+func cleanUp(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: rig cleanup DIR")
 	}
-	return sweep.Bench{Dir: args[0]}.CleanUp()
+	b := sweep.Bench{Dir: args[0]}
+	unlock, err := b.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.CleanUp(), unlock())
 }

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"shardlease/experiments/powercut/rig/control"
 	"shardlease/experiments/powercut/rig/fusedisk"
@@ -23,20 +24,32 @@ var commands map[string]func(ctx context.Context, args []string) error
 
 func init() {
 	commands = map[string]func(ctx context.Context, args []string) error{
-		"serve": serve, "workload": runWorkload, "sweep": runSweep, "cleanup": cleanUp,
+		"serve": serve, "workload": runWorkload, "sweep": runSweep, "broken": runBroken, "cleanup": cleanUp,
 	}
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: rig serve|sweep|workload|cleanup ...   (-h explains each)")
+		fmt.Fprintln(os.Stderr, "usage: rig sweep|broken|cleanup|serve|workload ...   (-h explains each)")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	go followParent(stop)
 	if err := commands[os.Args[1]](ctx, os.Args[2:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "rig %s: %v\n", os.Args[1], err)
 		os.Exit(1)
+	}
+}
+
+// followParent ends this program when its parent has died, so that nothing of a killed experiment goes on working.
+func followParent(stop func()) {
+	parent := os.Getppid()
+	for range time.Tick(100 * time.Millisecond) {
+		if os.Getppid() != parent {
+			stop()
+			return
+		}
 	}
 }
 
@@ -46,6 +59,7 @@ func serve(ctx context.Context, args []string) error {
 	dir := flags.String("dir", "", "where the disk appears as "+fusedisk.FileName)
 	socket := flags.String("socket", "", "unix socket for start, mark and stop")
 	size := flags.Int64("size", 64<<20, "bytes")
+	load := flags.String("load", "", "file of that size with what the disk holds at first")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -55,6 +69,11 @@ func serve(ctx context.Context, args []string) error {
 	disk, err := recdisk.New(*size)
 	if err != nil {
 		return err
+	}
+	if *load != "" {
+		if err := disk.Load(*load); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(*socket), 0o700); err != nil {
 		return err

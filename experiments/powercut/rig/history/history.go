@@ -7,6 +7,7 @@ package history
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"shardlease/experiments/powercut/rig/recdisk"
@@ -59,9 +60,12 @@ func (a Allowed) Has(s State) bool {
 	return false
 }
 
-// Expect replays the marks before pos.
-func Expect(r *recdisk.Recording, pos int) (map[int]*Allowed, error) {
+// Expect replays the marks before pos, on top of what was allowed when the recording began; nil is an empty disk.
+func Expect(before map[int]*Allowed, r *recdisk.Recording, pos int) (map[int]*Allowed, error) {
 	items := map[int]*Allowed{}
+	for item, a := range before {
+		items[item] = &Allowed{a.Acked, slices.Clone(a.Started)}
+	}
 	var failed error
 	r.Marks(func(p int, label string) {
 		if p > pos || failed != nil {
@@ -85,4 +89,19 @@ func Expect(r *recdisk.Recording, pos int) (map[int]*Allowed, error) {
 		}
 	})
 	return items, failed
+}
+
+// Acks returns the positions right after acknowledgements, in order.
+func Acks(r *recdisk.Recording) ([]int, error) {
+	var acked []int
+	var failed error
+	r.Marks(func(pos int, label string) {
+		var n Note
+		if err := json.Unmarshal([]byte(label), &n); err != nil {
+			failed = fmt.Errorf("mark %q: %w", label, err)
+		} else if n.Acked {
+			acked = append(acked, pos)
+		}
+	})
+	return acked, failed
 }

@@ -11,7 +11,10 @@
 package recdisk
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"syscall"
 
@@ -33,9 +36,12 @@ const (
 	Discard      // reads as zeros afterwards
 	Flush        // completed: everything before it is durable
 	Mark         // of the application
+	Fault        // a request that failed; nothing was done
 )
 
-func (k Kind) String() string { return [...]string{"?", "write", "discard", "flush", "mark"}[k] }
+func (k Kind) String() string {
+	return [...]string{"?", "write", "discard", "flush", "mark", "fault"}[k]
+}
 
 // Event is one entry of the log.
 type Event struct {
@@ -61,8 +67,10 @@ type Disk struct {
 // Faults are the ways in which the disk can misbehave. Counts begin at StartLog, from 1; 0 means never.
 type Faults struct {
 	Lying       bool // flushes return at once and make nothing durable
-	FailFlushAt int  // this flush fails with EIO, and what it should have made durable is forgotten
-	FailWriteAt int  // this write fails with EIO and is not done
+	FailFlushAt int  // this flush fails with EIO and makes nothing durable; a later one may
+	FailWriteAt int  // this write fails with EIO and is not done, and nobody will do it later
+	// Holding, if not empty, makes FailWriteAt count only the writes that hold this text: file contents, not the journal.
+	Holding string
 }
 
 // New returns a disk of size bytes, all zeros. It takes memory only for what is written.
@@ -82,6 +90,30 @@ func (d *Disk) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return unix.Munmap(d.cur)
+}
+
+// Load fills a new disk with what the file holds, which is as long as the disk.
+func (d *Disk) Load(file string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	buf := make([]byte, 1<<20)
+	for off := 0; off < len(d.cur); off += len(buf) {
+		buf = buf[:min(len(buf), len(d.cur)-off)]
+		if _, err := io.ReadFull(f, buf); err != nil {
+			return fmt.Errorf("recdisk: load %s: %w", file, err)
+		}
+		for at := 0; at < len(buf); at += BlockSize { // zeros that are not written take no memory
+			if b := buf[at : at+BlockSize]; !bytes.Equal(b, zeros[:]) {
+				copy(d.cur[off+at:], b)
+			}
+		}
+	}
+	return nil
 }
 
 // Size returns the number of bytes.
@@ -112,9 +144,12 @@ func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	if d.on {
-		d.writes++
-		if d.writes == d.faults.FailWriteAt {
-			return 0, syscall.EIO
+		if bytes.Contains(p, []byte(d.faults.Holding)) {
+			d.writes++
+			if d.writes == d.faults.FailWriteAt {
+				d.log = append(d.log, Event{Kind: Fault})
+				return 0, syscall.EIO
+			}
 		}
 		d.log = append(d.log, Event{Kind: Write, Off: off, Data: append([]byte(nil), p...)})
 	}
@@ -145,6 +180,7 @@ func (d *Disk) Flush() error {
 	d.flush++
 	switch {
 	case d.flush == d.faults.FailFlushAt:
+		d.log = append(d.log, Event{Kind: Fault})
 		return syscall.EIO
 	case !d.faults.Lying:
 		d.log = append(d.log, Event{Kind: Flush})

@@ -201,6 +201,17 @@ func (c *Cursor) Image(m Mode, seed uint64) Image {
 	return im
 }
 
+// Faults returns the positions right after failed requests.
+func (r *Recording) Faults() []int {
+	var found []int
+	for i, e := range r.Events {
+		if e.Kind == Fault {
+			found = append(found, i+1)
+		}
+	}
+	return found
+}
+
 // Marks calls f for each mark with the position after it: a cut at that position or later happens after the mark.
 func (r *Recording) Marks(f func(pos int, label string)) {
 	for i, e := range r.Events {

@@ -114,6 +114,9 @@ func TestFailedFlushAndFailedWriteSurfaceOnce(t *testing.T) {
 	if _, err := d.ReadAt(p[:], 0); err != nil || p[0] != 'b' {
 		t.Errorf("read %q, %v", p, err)
 	}
+	if got := d.StopLog().Faults(); !slices.Equal(got, []int{3, 5}) { // a, b, fault, flush, fault, flush
+		t.Errorf("faults at %v", got)
+	}
 }
 
 func TestATornWriteEndsAtASector(t *testing.T) {
@@ -145,6 +148,27 @@ func TestDiscardsReadAsZeros(t *testing.T) {
 	im := image(t, r, 1, All, 0)
 	if got := im.read(0, 2*BlockSize); !bytes.Equal(got, slices.Concat(fill('o', SectorSize), make([]byte, BlockSize), fill('o', BlockSize-SectorSize))) {
 		t.Error("discard has hit the wrong bytes")
+	}
+}
+
+func TestALoadedDiskHoldsTheFile(t *testing.T) {
+	d := newDisk(t)
+	name := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(name, fill('f', int(d.Size())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Load(name); err != nil {
+		t.Fatal(err)
+	}
+	d.StartLog(Faults{})
+	if got := image(t, d.StopLog(), 0, None, 1).read(d.Size()-1, 1); got[0] != 'f' {
+		t.Errorf("read %q", got)
+	}
+	if err := os.Truncate(name, 10); err != nil {
+		t.Fatal(err)
+	}
+	if d.Load(name) == nil {
+		t.Error("a file that is too short was accepted")
 	}
 }
 

@@ -3,15 +3,41 @@ package sweep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"shardlease/experiments/powercut/rig/loopdev"
 	"shardlease/experiments/powercut/rig/recdisk"
 	"shardlease/experiments/powercut/rig/workload"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if self, err := built(); err == nil {
+		os.RemoveAll(filepath.Dir(self))
+	}
+	os.Exit(code)
+}
+
+// built is the rig, built once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "rig")
+	if err != nil {
+		return "", err
+	}
+	self := filepath.Join(dir, "rig")
+	out, err := exec.Command("go", "build", "-o", self, "..").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return self, nil
+})
 
 // bench builds the rig and gives it a place to work, or skips.
 func bench(t *testing.T) Bench {
@@ -24,9 +50,9 @@ func bench(t *testing.T) Bench {
 			t.Skipf("needs %s: %v", dev, err)
 		}
 	}
-	self := filepath.Join(t.TempDir(), "rig")
-	if out, err := exec.Command("go", "build", "-o", self, "..").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	self, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	fs, err := loopdev.Find("ext4")
 	if err != nil {
@@ -43,8 +69,9 @@ func bench(t *testing.T) Bench {
 
 func sweepOf(t *testing.T, b Bench, twin string, f recdisk.Faults, p Plan) (Report, *recdisk.Recording, workload.Config) {
 	t.Helper()
-	c := workload.Config{Seed: 5, Batches: 8, Items: 6, Shards: 2, Twin: twin}
-	rec, err := b.Record(t.Context(), c, f)
+	c := small
+	c.Twin = twin
+	rec, _, err := b.Record(t.Context(), c, f, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,70 +83,173 @@ func sweepOf(t *testing.T, b Bench, twin string, f recdisk.Faults, p Plan) (Repo
 	return rep, rec, c
 }
 
+var small = workload.Config{Seed: 5, Batches: 6, Items: 6, Targets: 4, Lanes: 2, Shards: 2}
+
 func TestNothingAcknowledgedIsLostAtAnySampledCut(t *testing.T) {
-	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{}, Plan{Points: 15})
-	if sum := rep.Totals(); sum.States != 75 || sum.Bad+sum.Unmountable > 0 {
+	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{}, Plan{Points: 12, Acks: 8})
+	if sum := rep.Cells.Total(); sum.States < 12*len(recdisk.Modes()) || sum.Bad+sum.Unmountable > 0 {
 		t.Errorf("%+v: %+v", sum, rep.Violations)
+	}
+}
+
+func TestNothingIsLostWhenThePowerFailsAgainDuringRecovery(t *testing.T) {
+	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{}, Plan{Points: 4, Acks: 4, Again: 3, AgainPoints: 4})
+	if sum := rep.Again.Total(); sum.States < 3*len(recdisk.Modes()) || sum.Bad+sum.Unmountable > 0 {
+		t.Errorf("%+v: %+v", rep.Again, rep.Violations)
 	}
 }
 
 func TestEachTwinIsCaughtAndItsViolationReplays(t *testing.T) {
 	b := bench(t)
-	for twin := range workload.Twins {
-		rep, rec, c := sweepOf(t, b, twin, recdisk.Faults{}, Plan{Points: 6, Acks: true})
-		if rep.Totals().Bad == 0 {
+	for _, twin := range workload.CutTwins {
+		rep, rec, c := sweepOf(t, b, twin, recdisk.Faults{}, Plan{Acks: 6})
+		if rep.Cells.Total().Bad == 0 {
 			t.Errorf("twin %s was not caught", twin)
 			continue
 		}
-		if err := os.MkdirAll(b.path("crash"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if b.Replay(t.Context(), rec, c, rep.Violations[0]) == nil {
-			t.Errorf("twin %s: the violation does not replay: %+v", twin, rep.Violations[0])
+		if fault, err := b.Replay(t.Context(), rec, c, rep.Violations[0]); fault == nil || err != nil {
+			t.Errorf("twin %s: the violation does not replay: %v, %v, %+v", twin, fault, err, rep.Violations[0])
 		}
 	}
 }
 
 func TestALyingDiskIsCaught(t *testing.T) {
-	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{Lying: true}, Plan{Points: 6, Acks: true})
-	if sum := rep.Totals(); sum.Bad+sum.Unmountable == 0 {
+	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{Lying: true}, Plan{Acks: 6})
+	if sum := rep.Cells.Total(); sum.Bad+sum.Unmountable == 0 {
 		t.Errorf("not caught: %+v", sum)
 	}
 }
 
+func TestADiskThatFailsOnceLosesNothingAcknowledged(t *testing.T) {
+	all, err := bench(t).Breakages(t.Context(), small, 2, Plan{Acks: 2, Seed: 5, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits, failed := 0, 0
+	for _, br := range all {
+		if br.Bad+br.Unmountable > 0 {
+			t.Errorf("%+v", br)
+		}
+		if br.Hit {
+			hits++
+		}
+		failed += br.Failed
+	}
+	if hits == 0 || failed == 0 {
+		t.Errorf("%d requests failed, and %d operations: nothing was tried", hits, failed)
+	}
+}
+
+func TestWhoTriesAFailedSyncAgainIsCaught(t *testing.T) {
+	c := small
+	c.Twin = workload.BrokenDiskTwins[0]
+	all, err := bench(t).Breakages(t.Context(), c, 2, Plan{Acks: 2, Seed: 5, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, br := range all {
+		if br.Kind == FailedData && br.Bad > 0 {
+			return
+		}
+	}
+	t.Errorf("not caught: %+v", all)
+}
+
 func TestARigThatWasKilledIsCleanedUpByTheNext(t *testing.T) {
 	b := bench(t)
-	if err := os.MkdirAll(b.path("mnt"), 0o700); err != nil {
+	killed := exec.Command(b.Self, "sweep", "-dir", b.Dir, "-every", "-batches", "200")
+	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	image := b.path("left.img")
-	if err := (recdisk.Image{}).WriteFile(image, b.FS.Size); err != nil {
+	for range 1000 { // until it is at work on mounts
+		if mounts, _ := os.ReadFile("/proc/self/mounts"); strings.Contains(string(mounts), b.path("mnt")) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := killed.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.FS.Format(image); err != nil {
-		t.Fatal(err)
-	}
-	if err := loopdev.Mount(image, b.path("mnt"), b.FS.Name, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.CleanUp(); err != nil {
-		t.Fatal(err)
+	killed.Wait()
+	next := exec.Command(b.Self, "sweep", "-dir", b.Dir, "-points", "2", "-batches", "2")
+	if out, err := next.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	if _, err := os.Stat(b.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("still there: %v", err)
+	}
+	for _, file := range []string{"/proc/self/mounts", "/proc/self/mountinfo"} {
+		if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), b.Dir) {
+			t.Errorf("%s still names %s (%v)", file, b.Dir, err)
+		}
+	}
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range loops {
+		if name, _ := os.ReadFile(l); strings.HasPrefix(string(name), b.Dir) {
+			t.Errorf("%s is still attached to %s", l, name)
+		}
+	}
+	left := func() string { return processesNaming(t, b.Dir) }
+	for range 200 {
+		if left() == "" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("still running: %s", left())
+}
+
+// processesNaming lists the processes with the text in their arguments.
+func processesNaming(t *testing.T, text string) string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		if args, _ := os.ReadFile(f); strings.Contains(string(args), text) {
+			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return strings.Join(found, "; ")
+}
+
+func TestTwoRigsDoNotShareADirectory(t *testing.T) {
+	b := Bench{Dir: t.TempDir()}
+	unlock, err := b.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second lock: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again(); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestASweepEndsWithItsContext(t *testing.T) {
 	b := bench(t)
-	c := workload.Config{Seed: 5, Batches: 2, Items: 3, Shards: 1}
-	rec, err := b.Record(t.Context(), c, recdisk.Faults{})
+	rec, _, err := b.Record(t.Context(), small, recdisk.Faults{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Sweep(ctx, rec, c, Plan{}); !errors.Is(err, context.Canceled) {
+	if _, err := b.Sweep(ctx, rec, small, Plan{Every: true}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

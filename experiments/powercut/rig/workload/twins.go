@@ -61,4 +61,3 @@ func diskError(err error) string {
 	}
 	return ""
 }
-

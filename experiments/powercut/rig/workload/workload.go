@@ -1,18 +1,16 @@
-// Package workload runs the real lease table through claims, batched renewals, commits, completions and abandons, and says in the
-// disk's log what it starts and what was acknowledged to it. Check is its counterpart after the power cut.
+// Package workload runs the real lease tables through claims, batched renewals, commits, completions, abandons and target groups,
+// from several goroutines, and says in the disk's log what it starts and what was acknowledged to it. Check is its
+// counterpart after the power cut.
 package workload
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"path/filepath"
-	"slices"
+	"sync"
 	"time"
 
 	"shardlease/experiments/powercut/rig/history"
@@ -21,244 +19,149 @@ import (
 	"shardlease/pkg/lease"
 )
 
-// Config is one workload; the same one makes the same calls.
+// Config is one workload. Each lane makes the same calls whenever it gets the same answers; how lanes interleave is the
+// scheduler's business, and the recording keeps it.
 type Config struct {
 	Root    string // on the disk
 	Seed    uint64
-	Batches int
-	Items   int
+	Batches int // steps of each lane
+	Items   int // work items; item i belongs to lane i mod Lanes
+	Targets int // branch targets of each lane
+	Lanes   int // goroutines, each with a table of its own on the same root, as processes would have
 	Shards  int
-	Twin    string // "" is the product; the names of Twins are broken on purpose
+	Twin    string // "" is the product; the other names are broken on purpose
+	First   int64  // operations are numbered from here: above those of an earlier run on the same disk
+	Survive bool   // the disk fails: a failed operation is not the end, and what is found by reading is worked with
 }
+
+// Default is the workload of the experiment, without its scale.
+var Default = Config{Seed: 1, Batches: 12, Items: 12, Targets: 6, Lanes: 2, Shards: 4}
 
 const ttl = 1000 * time.Hour // longer than any workload: nothing lapses
 
-func open(c Config, fsys vfs.FS, now func() time.Time) (*lease.Table, error) {
-	return lease.Open(filepath.Join(c.Root, "leases"), &lease.Options{Shards: c.Shards, TTL: ttl, Now: now, FS: fsys})
+// Items of the histories: work items count from 0, those of the second root and the targets from these bases.
+const (
+	lateBase   = 1000
+	targetBase = 2000
+	lateItems  = 4
+)
+
+func openTable(c Config, name string, fsys vfs.FS, now func() time.Time) (*lease.Table, error) {
+	return lease.Open(filepath.Join(c.Root, name), options(c, fsys, now))
+}
+
+func openTargets(c Config, fsys vfs.FS, now func() time.Time) (*lease.TargetTable, error) {
+	return lease.OpenTargets(filepath.Join(c.Root, "targets"), options(c, fsys, now))
+}
+
+func options(c Config, fsys vfs.FS, now func() time.Time) *lease.Options {
+	return &lease.Options{Shards: c.Shards, TTL: ttl, Now: now, FS: fsys}
 }
 
 func itemID(i int) lease.ID { return lease.SumID(fmt.Appendf(nil, "item-%d", i)) }
+
+// target is never 0, which is no branch target.
+func target(item int) uint64 { return uint64(item - targetBase + 1) }
 
 func publicName(c Config, i int) string { return filepath.Join(c.Root, "public", itemID(i).String()) }
 
 func publicContent(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "result of %d\n", i), 40) }
 
-// runner is a workload under way.
-type runner struct {
-	c      Config
-	fsys   vfs.FS
-	mark   func(history.Note) error
-	table  *lease.Table
-	rng    *rand.Rand
-	n      int64 // number of the operation under way
-	states map[int]history.State
-	tokens map[int]lease.Token
+// Outcome is what a workload tells when it ends.
+type Outcome struct {
+	Acked  int            `json:"acked"`
+	Failed int            `json:"failed"` // operations that returned an error of the disk
+	Errors map[string]int `json:"errors"` // error number -> how often it was the cause
+	Dead   bool           `json:"dead"`   // the file system refuses everything since a failure
 }
 
-// Run runs the workload. mark must return only when the note is in the disk's log. Setting up (the root, the layout) is not marked.
-func Run(ctx context.Context, c Config, mark func(history.Note) error) error {
+func (o *Outcome) add(p Outcome) {
+	o.Acked += p.Acked
+	o.Failed += p.Failed
+	o.Dead = o.Dead || p.Dead
+	for name, n := range p.Errors {
+		if o.Errors == nil {
+			o.Errors = map[string]int{}
+		}
+		o.Errors[name] += n
+	}
+}
+
+// Run runs the workload and returns when all its lanes have ended. mark must return only when the note is in the disk's log, and be
+// safe for concurrent use. Setting up (the roots, the layouts) is not marked. What an earlier run, or a power cut, has left on the
+// disk is taken over first.
+func Run(ctx context.Context, c Config, mark func(history.Note) error) (Outcome, error) {
 	fsys, err := Twin(c.Twin)
 	if err != nil {
-		return err
+		return Outcome{}, err
 	}
-	r := &runner{c: c, fsys: fsys, mark: mark, rng: rand.New(rand.NewPCG(c.Seed, 0)),
-		states: map[int]history.State{}, tokens: map[int]lease.Token{}}
 	if err := setUp(c); err != nil {
-		return err
-	}
-	if r.table, err = open(c, fsys, func() time.Time { return history.Instant(r.n) }); err != nil {
-		return err
-	}
-	defer r.table.Close()
-	for range c.Batches {
-		if err := r.step(ctx); err != nil {
-			return fmt.Errorf("operation %d: %w", r.n, err)
+		if c.Survive && diskError(err) != "" {
+			return Outcome{Failed: 1, Errors: map[string]int{diskError(err): 1}, Dead: true}, nil
 		}
+		return Outcome{}, err
 	}
-	return nil
+	var wg sync.WaitGroup
+	outcomes, errs := make([]Outcome, c.Lanes), make([]error, c.Lanes)
+	for i := range c.Lanes {
+		wg.Go(func() {
+			l := newLane(c, i, fsys, mark)
+			errs[i] = l.run(ctx)
+			outcomes[i] = l.outcome
+		})
+	}
+	wg.Wait()
+	var sum Outcome
+	for _, o := range outcomes {
+		sum.add(o)
+	}
+	return sum, errors.Join(errs...)
 }
 
-// setUp makes the directories and pins the layout on the unbroken file system, so that a twin is judged by its operations alone.
+// setUp makes the directories and pins the layouts on the unbroken file system, so that a twin is judged by its operations alone.
 func setUp(c Config) error {
 	if err := groupcommit.MkdirAll(vfs.OS, filepath.Join(c.Root, "public"), 0o700); err != nil {
 		return err
 	}
-	t, err := open(c, vfs.OS, func() time.Time { return history.Epoch })
+	now := func() time.Time { return history.Epoch }
+	t, err := openTable(c, "leases", vfs.OS, now)
 	if err != nil {
 		return err
 	}
-	return t.Close()
-}
-
-// do marks, runs and acknowledges one operation.
-func (r *runner) do(sets map[int]history.State, op func() error) error {
-	if err := r.mark(history.Note{N: r.n, Sets: sets}); err != nil {
-		return err
-	}
-	if err := op(); err != nil {
-		return err
-	}
-	maps.Copy(r.states, sets)
-	return r.mark(history.Note{N: r.n, Acked: true, Sets: sets})
-}
-
-// step is one batch: some claims, one renewal of everything held, and now and then a commit, a completion or an abandon.
-func (r *runner) step(ctx context.Context) error {
-	for range 1 + r.rng.IntN(2) {
-		if err := r.claim(ctx, r.rng.IntN(r.c.Items)); err != nil {
-			return err
-		}
-	}
-	if err := r.renew(ctx); err != nil {
-		return err
-	}
-	held := r.with("leased")
-	if len(held) == 0 || r.rng.IntN(3) > 0 {
-		return nil
-	}
-	item := held[r.rng.IntN(len(held))]
-	if r.rng.IntN(2) == 0 {
-		return r.abandon(ctx, item)
-	}
-	return r.commit(ctx, item)
-}
-
-func (r *runner) with(status ...string) []int {
-	var items []int
-	for i, s := range r.states {
-		if slices.Contains(status, s.Status) {
-			items = append(items, i)
-		}
-	}
-	slices.Sort(items)
-	return items
-}
-
-func (r *runner) claim(ctx context.Context, item int) error {
-	s := r.states[item]
-	if s.Status != "" && s.Status != "abandoned" {
-		return nil
-	}
-	r.n++
-	want := history.State{Status: "leased", Fence: s.Fence + 1, Beat: r.n}
-	return r.do(map[int]history.State{item: want}, func() error {
-		tok, err := r.table.Claim(ctx, itemID(item), json.RawMessage(fmt.Sprintf(`{"item":%d}`, item)), lease.Holder{Owner: "workload"})
-		if err == nil && tok.Fence != want.Fence {
-			err = fmt.Errorf("fence %d, expected %d", tok.Fence, want.Fence)
-		}
-		r.tokens[item] = tok
-		return err
-	})
-}
-
-func (r *runner) renew(ctx context.Context) error {
-	r.n++
-	sets, held := map[int]history.State{}, map[lease.ID]lease.Token{}
-	for _, i := range r.with("leased", "committing") {
-		s := r.states[i]
-		s.Beat = r.n
-		sets[i] = s
-		held[itemID(i)] = r.tokens[i]
-	}
-	return r.do(sets, func() error {
-		b, err := r.table.HeartbeatMany(ctx, held)
-		if err == nil && len(b.Renewed) != len(held) {
-			err = fmt.Errorf("renewed %d of %d", len(b.Renewed), len(held))
-		}
-		return err
-	})
-}
-
-func (r *runner) abandon(ctx context.Context, item int) error {
-	r.n++
-	s := r.states[item]
-	s.Status = "abandoned"
-	return r.do(map[int]history.State{item: s}, func() error { return r.table.Abandon(ctx, itemID(item), r.tokens[item]) })
-}
-
-func (r *runner) commit(ctx context.Context, item int) error {
-	r.n++
-	s := r.states[item]
-	s.Status, s.Beat = "committing", r.n
-	err := r.do(map[int]history.State{item: s}, func() error {
-		return r.table.BeginCommit(ctx, itemID(item), r.tokens[item], json.RawMessage(fmt.Sprintf(`{"item":%d}`, item)))
-	})
-	if err != nil || r.rng.IntN(4) == 0 { // some stay committing
-		return err
-	}
-	r.n++
-	s.Status = "done"
-	return r.do(map[int]history.State{item: s}, func() error {
-		_, err := r.table.Complete(ctx, itemID(item), r.tokens[item], func(context.Context, json.RawMessage) error {
-			return groupcommit.WriteFile(r.fsys, publicName(r.c, item), publicContent(item), 0o600)
-		})
-		return err
-	})
-}
-
-// Check reads the table on a disk that came back from a power cut, and reports everything that the history does not allow.
-func Check(ctx context.Context, c Config, expected map[int]*history.Allowed) error {
-	last := history.Epoch
-	t, err := open(c, vfs.OS, func() time.Time { return last })
+	g, err := openTargets(c, vfs.OS, now)
 	if err != nil {
-		return fmt.Errorf("open the table: %w", err)
+		return err
 	}
-	defer t.Close()
-	var faults []error
-	for rec, err := range t.Records(ctx) {
-		if err != nil {
-			faults = append(faults, err)
-		} else if rec.Updated.After(last) {
-			last = rec.Updated
-		}
-	}
-	for _, item := range slices.Sorted(maps.Keys(expected)) {
-		found, err := lookUp(t, item)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("item %d: %w", item, err))
-			continue
-		}
-		if !expected[item].Has(found) {
-			faults = append(faults, fmt.Errorf("item %d: found %v; acknowledged was %v, started since %v",
-				item, found, expected[item].Acked, expected[item].Started))
-		}
-		if found.Status == "done" {
-			got, err := vfs.ReadFile(vfs.OS, publicName(c, item), 1<<20)
-			if err != nil || !bytes.Equal(got, publicContent(item)) {
-				faults = append(faults, fmt.Errorf("item %d is done, but its result is not there whole: %w", item, err))
-			}
-		}
-	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
-	}
-	return goOn(ctx, t)
+	return errors.Join(t.Close(), g.Close())
 }
 
-func lookUp(t *lease.Table, item int) (history.State, error) {
-	rec, err := t.Lookup(itemID(item))
-	if errors.Is(err, fs.ErrNotExist) {
-		return history.State{}, nil
+// do marks, runs and acknowledges one operation. With Survive a failure of the disk is counted, and the items are read again.
+func (l *lane) do(sets map[int]history.State, op func() error) error {
+	if err := l.mark(history.Note{N: l.n, Sets: sets}); err != nil {
+		return err
 	}
-	if err != nil {
-		return history.State{}, err
+	err := op()
+	if err == nil {
+		maps.Copy(l.states, sets)
+		l.outcome.Acked++
+		l.inARow = 0
+		return l.mark(history.Note{N: l.n, Acked: true, Sets: sets})
 	}
-	// Which operation renewed it last matters only while somebody holds it.
-	return history.State{Status: string(rec.Status), Fence: rec.Token.Fence, Beat: int64(rec.Updated.Sub(history.Epoch) / time.Second)}, nil
+	if !l.c.Survive || diskError(err) == "" {
+		return fmt.Errorf("operation %d: %w", l.n, err)
+	}
+	l.outcome.add(Outcome{Failed: 1, Errors: map[string]int{diskError(err): 1}})
+	if l.inARow++; l.inARow >= 4 {
+		return errDead
+	}
+	return l.lookAgain(sets)
 }
 
-// goOn shows that the table still works: a fresh item is claimed, renewed and abandoned.
-func goOn(ctx context.Context, t *lease.Table) error {
-	id := lease.SumID([]byte("after the cut"))
-	tok, err := t.Claim(ctx, id, nil, lease.Holder{Owner: "after"})
-	if err != nil {
-		return fmt.Errorf("claim after the cut: %w", err)
-	}
-	if err := t.Heartbeat(ctx, id, tok); err != nil {
-		return fmt.Errorf("renew after the cut: %w", err)
-	}
-	if err := t.Abandon(ctx, id, tok); err != nil {
-		return fmt.Errorf("abandon after the cut: %w", err)
-	}
-	return nil
+// errDead ends a lane whose file system refuses everything.
+var errDead = errors.New("the file system refuses everything")
+
+// next begins a new operation and returns its number.
+func (l *lane) next() int64 {
+	l.n += int64(l.c.Lanes)
+	return l.n
 }
