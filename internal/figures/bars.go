@@ -102,9 +102,13 @@ func hideTicks(extra map[string]any) {
 	extra["splitLine"] = map[string]any{"show": false}
 }
 
+// widestBar is the most room a bar gets, in pixels.
+const widestBar = 150
+
 func drawBars(p *plot, g panel, groups []Group) {
 	n := len(groups[0].Bars)
-	step := 0.72 / float64(n)
+	room := float64(g.width) / float64(len(groups))   // pixels of a group
+	step := math.Min(0.72/float64(n), widestBar/room) // a lone group would get bars like walls
 	base := math.Max(g.y.min, 0)
 	if g.y.Log {
 		base = g.y.min
