@@ -24,7 +24,7 @@ type entry struct {
 var registry = func() []entry {
 	return []entry{
 		{micro.New(), micro.Figures},
-		{mpi.New(), nil},
+		{mpi.New(), mpi.Figures},
 		{faults.New(), nil},
 	}
 }
