@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 
 const (
 	crashLimit  = 2000 // states of one moment and policy; a larger set is sampled
-	secondLimit = 30   // the same for the second power cut, during recovery
+	secondLimit = 8    // the same for the second power cut, during recovery
 )
 
 // absent stands for the content of a name that isn't there, directory for that of a directory.
@@ -65,7 +66,7 @@ func holds(fsys vfs.FS, name string) (string, error) {
 		return directory, nil
 	}
 	data, err := vfs.ReadFile(fsys, name, 1<<10)
-	return string(data), err
+	return strings.TrimRight(string(data), " \t\n"), err // without the padding of strategies with spares
 }
 
 // world is where a workload runs. It may be run again on what a power cut has left of itself.
@@ -237,6 +238,11 @@ func start(t testing.TB) (*crashfs.FS, promises) {
 	return f, p
 }
 
+// secondSweep cuts the power while the first cut is recovered from. The states of Journal are among those of Strict.
+func secondSweep() *crashfs.Sweep {
+	return &crashfs.Sweep{Limit: secondLimit, Seed: 2, Policies: []crashfs.Policy{crashfs.Strict}}
+}
+
 func asItIs(fsys vfs.FS) vfs.FS { return fsys }
 
 // sweep runs c on a fresh file system through wrap, cuts the power everywhere, and runs c again on each state through
@@ -278,7 +284,7 @@ func cutAndWork(c crashCase, f *crashfs.FS, p promises, fresh bool, s *crashfs.S
 // Contract, G1 to G4: after a power cut anywhere in an operation, and anywhere in its repetition, each name is whole and
 // old or new, and what was acknowledged is there.
 func TestNothingAcknowledgedIsLostInAnyCrashState(t *testing.T) {
-	first, second := &crashfs.Sweep{Limit: crashLimit, Seed: 1}, &crashfs.Sweep{Limit: secondLimit, Seed: 2}
+	first, second := &crashfs.Sweep{Limit: crashLimit, Seed: 1}, secondSweep()
 	for _, c := range crashCases {
 		t.Run(c.name, func(t *testing.T) {
 			if err := sweep(t, c, first, second, asItIs); err != nil {
@@ -346,7 +352,7 @@ func TestAFailedBarrierLosesNothingThatWasAcknowledged(t *testing.T) {
 	for _, dir := range []string{"/s", "/t"} {
 		first := &crashfs.Sweep{Limit: crashLimit, Fault: once(func(c *vfs.Call) bool { return c.Op == vfs.OpSyncDir && c.Name == dir })}
 		c := crashCase{"", func(w world) error { return errors.Join(flushOutcome(w), publishing("/s/a", "/t/a")(w)) }, nil}
-		err := sweep(t, c, first, &crashfs.Sweep{Limit: secondLimit}, asItIs)
+		err := sweep(t, c, first, secondSweep(), asItIs)
 		if err != nil {
 			t.Errorf("barrier of %s failed: %v", dir, err)
 		}
@@ -364,7 +370,7 @@ func TestAFailedFileSyncLosesNothingThatWasAcknowledged(t *testing.T) {
 		}
 		return publishing("/s/a", "/t/a")(w)
 	}, nil}
-	if err := sweep(t, c, first, &crashfs.Sweep{Limit: secondLimit}, asItIs); err != nil {
+	if err := sweep(t, c, first, secondSweep(), asItIs); err != nil {
 		t.Error(err)
 	}
 	t.Log(first)
