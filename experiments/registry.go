@@ -25,7 +25,7 @@ var registry = func() []entry {
 	return []entry{
 		{micro.New(), micro.Figures},
 		{mpi.New(), mpi.Figures},
-		{faults.New(), nil},
+		{faults.New(), faults.Figures},
 	}
 }
 

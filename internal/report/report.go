@@ -7,7 +7,6 @@ package report
 
 import (
 	"bytes"
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -179,24 +178,4 @@ func Templates(paper string) ([]string, error) {
 		err = fmt.Errorf("%s holds no *.md.tmpl", paper)
 	}
 	return list, err
-}
-
-// All builds the HTML of every template in the paper folder, then their PDFs. A PDF that can't be made, because a tool is missing, is
-// reported and keeps the HTML.
-func All(ctx context.Context, o Options, paper string) error {
-	list, err := Templates(paper)
-	if err != nil {
-		return err
-	}
-	for _, t := range list {
-		o.Template, o.Out = t, Output(t)
-		if err := Build(o); err != nil {
-			return err
-		}
-	}
-	var errs []error
-	for _, t := range list {
-		errs = append(errs, PDF(ctx, Output(t)))
-	}
-	return errors.Join(errs...)
 }
