@@ -30,7 +30,9 @@ func TestBeginCommitNeedsOneManifest(t *testing.T) {
 	f.must(table.BeginCommit(bg, firstOfShard0, tok, payload(`{"files": [1, 2]}`)))
 	f.must(table.BeginCommit(bg, firstOfShard0, tok, payload(` {"files":[1,2]} `)))
 	before := f.bytes(firstOfShard0)
-	f.want(table.BeginCommit(bg, firstOfShard0, tok, payload(`{"files":[1]}`)), ErrManifest)
+	for _, other := range []string{`{"files":[1]}`, `{"files":[1,3]}`, "{}"} {
+		f.want(table.BeginCommit(bg, firstOfShard0, tok, payload(other)), ErrManifest)
+	}
 	if !bytes.Equal(before, f.bytes(firstOfShard0)) {
 		t.Error("a refused manifest changed the record")
 	}
