@@ -18,36 +18,34 @@ type Update struct {
 
 // Batch collects renames and removals and makes their names durable with one barrier per directory:
 //
-//  1. content is made durable (Publish does it, the caller of Replace has done it);
+//  1. content is made durable (Publish does it by the Strategy, the caller of Replace has done it);
 //  2. the name is switched atomically, and its directory noted as pending;
-//  3. Flush runs one barrier per pending directory, in order of first use.
+//  3. Flush runs one barrier per pending directory, in order of first use (strategies that overlap start them together).
 //
 // A barrier covers every change made in its directory before it starts, so a record's lock may be released once its
 // name is switched; success may be reported only after Flush. A Batch may go on after a Flush. It is not safe for
 // concurrent use.
 type Batch struct {
-	fsys     vfs.FS
-	strategy strategy
-	pending  []string        // in order of first use
-	waiting  map[string]bool // the same as a set
-	suspect  []*BarrierError // directories whose barrier failed, for good
+	fsys    vfs.FS
+	w       *Writer
+	pending []string        // in order of first use
+	waiting map[string]bool // the same as a set
+	suspect []*BarrierError // directories whose barrier failed, for good
+	syncs   int             // content syncs since the last Flush
+	retired []retired       // since the last Flush
+
+	contents []content // of the present window; reused by the next
+	read     []byte    // a spare's old content
 }
 
 // NewBatch returns an empty batch with the Serial content strategy, the report's: write, file sync, rename, one record
-// after the other.
+// after the other. Writer.NewBatch returns one with another strategy.
 func NewBatch(fsys vfs.FS) *Batch {
-	return &Batch{fsys: fsys, strategy: serial{}, waiting: make(map[string]bool)}
-}
-
-// strategy is a way to make the contents of updates durable and to switch their names. Whatever it overlaps or shares,
-// G1 and G2 hold for each update, names are switched in order, and one bad update does not stop the others.
-type strategy interface {
-	window() int
-	publish(b *Batch, updates []Update, errs []error)
+	return newWriter(fsys, Serial).NewBatch()
 }
 
 // Window is how many updates Publish gains from having at once. The caller holds the locks of that many records.
-func (b *Batch) Window() int { return b.strategy.window() }
+func (b *Batch) Window() int { return b.w.strategy.window() }
 
 // Publish makes the content of each update durable, then switches its name to it, in order. The result has one error or
 // nil per update; an update that failed does not stop the others. An error that matches ErrUnknown says that the name
@@ -55,18 +53,12 @@ func (b *Batch) Window() int { return b.strategy.window() }
 // call differ.
 func (b *Batch) Publish(updates []Update) []error {
 	errs := make([]error, len(updates))
-	b.strategy.publish(b, updates, errs)
-	return errs
-}
-
-type serial struct{}
-
-func (serial) window() int { return 1 }
-
-func (serial) publish(b *Batch, updates []Update, errs []error) {
-	for i, u := range updates {
-		errs[i] = b.change(filepath.Dir(u.Name), func() error { return publish(b.fsys, u.Name, u.Data, u.Perm) })
+	for len(updates) > 0 {
+		n := min(b.Window(), len(updates))
+		b.publish(updates[:n], errs[len(errs)-len(updates):][:n])
+		updates = updates[n:]
 	}
+	return errs
 }
 
 // Replace renames oldname, whose content the caller has synced, to newname. Different parents are refused with
@@ -80,13 +72,15 @@ func (b *Batch) Replace(oldname, newname string) error {
 // Different parents are refused as by Replace. Both names exist before and after, so that only an error which proves that
 // nothing was done is a plain one; any other matches ErrUnknown.
 func (b *Batch) Exchange(name1, name2 string) error {
-	return b.pair(name1, name2, func() error {
-		err := b.fsys.Exchange(name1, name2)
-		if err == nil || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			return err
-		}
-		return unknown(err)
-	})
+	return b.pair(name1, name2, func() error { return exchange(b.fsys, name1, name2) })
+}
+
+func exchange(fsys vfs.FS, name1, name2 string) error {
+	err := fsys.Exchange(name1, name2)
+	if err == nil || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return unknown(err)
 }
 
 // Remove removes a file or an empty directory. A name that does not exist is fs.ErrNotExist, and needs no barrier.
@@ -102,14 +96,23 @@ func (b *Batch) pair(oldname, newname string, do func() error) error {
 	return b.change(dir, do)
 }
 
-// change runs one change in dir and notes the directory if the change was done or may have been.
-func (b *Batch) change(dir string, do func() error) error {
+// refuse returns an error if an earlier barrier of dir failed.
+func (b *Batch) refuse(dir string) error {
 	for _, s := range b.suspect {
 		if s.Dir == dir { // %v: the cause belongs to the earlier changes, not to this one
 			return fmt.Errorf("%w: %v", ErrSuspect, s)
 		}
 	}
-	err := do()
+	return nil
+}
+
+// change runs one change in dir and notes the directory if the change was done or may have been.
+func (b *Batch) change(dir string, do func() error) error {
+	err := b.refuse(dir)
+	if err != nil {
+		return err
+	}
+	err = do()
 	if (err == nil || errors.Is(err, ErrUnknown)) && !b.waiting[dir] {
 		b.waiting[dir] = true
 		b.pending = append(b.pending, dir)
@@ -124,6 +127,8 @@ func (b *Batch) Pending() []string { return append([]string(nil), b.pending...) 
 type Flushed struct {
 	Durable []string // directories this Flush made durable
 	Unknown []string // directories whose barrier failed, in this Flush or an earlier one
+	// ContentSyncs is how many syncs of files, or of the whole file system, Publish has run since the last Flush.
+	ContentSyncs int
 }
 
 // Flush runs the barrier of every pending directory, also after one failed. A nil error means that every name this batch
@@ -134,16 +139,19 @@ type Flushed struct {
 // reporting it, and changes in it are refused with ErrSuspect. No later success, of this or of any other barrier there,
 // may acknowledge its names; the caller reads them again and writes anew in a new batch.
 func (b *Batch) Flush() (Flushed, error) {
-	var res Flushed
-	for _, dir := range b.pending {
-		if err := SyncDir(b.fsys, dir); err != nil {
-			b.suspect = append(b.suspect, &BarrierError{Dir: dir, Err: err})
+	res := Flushed{ContentSyncs: b.syncs}
+	failed := make([]error, len(b.pending))
+	b.each(len(b.pending), b.w.strategy.syncing(), func(i int) { failed[i] = b.w.barriers.sync(b.pending[i]) })
+	for i, dir := range b.pending {
+		if failed[i] != nil {
+			b.suspect = append(b.suspect, &BarrierError{Dir: dir, Err: failed[i]})
 			continue
 		}
 		res.Durable = append(res.Durable, dir)
 	}
-	b.pending = b.pending[:0]
+	b.pending, b.syncs = b.pending[:0], 0
 	clear(b.waiting)
+	b.keepSpares()
 	var errs []error
 	for _, s := range b.suspect {
 		res.Unknown = append(res.Unknown, s.Dir)

@@ -24,6 +24,18 @@ const tempSuffix = ".tmp"
 // for that file: the kernel may have dropped the pages and call the next sync clean.
 func Stage(fsys vfs.FS, name string, data []byte, perm fs.FileMode) (tmp string, err error) {
 	tmp = name + tempSuffix
+	f, err := stage(fsys, tmp, data, perm)
+	if err != nil {
+		return "", err
+	}
+	if err := finish(fsys, tmp, f, f.Sync()); err != nil {
+		return "", err
+	}
+	return tmp, nil
+}
+
+// stage creates the temp file and writes it. It is not yet durable.
+func stage(fsys vfs.FS, tmp string, data []byte, perm fs.FileMode) (vfs.File, error) {
 	f, err := create(fsys, tmp, perm)
 	if errors.Is(err, fs.ErrExist) {
 		if err = removeLeftover(fsys, tmp); err == nil {
@@ -31,23 +43,31 @@ func Stage(fsys vfs.FS, name string, data []byte, perm fs.FileMode) (tmp string,
 		}
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	n, err := f.Write(data)
-	if err == nil && n < len(data) {
-		err = &fs.PathError{Op: "write", Path: tmp, Err: io.ErrShortWrite}
+	if err := whole(tmp, n, len(data), err); err != nil {
+		return nil, finish(fsys, tmp, f, err)
 	}
-	if err == nil {
-		err = f.Sync()
+	return f, nil
+}
+
+func whole(name string, n, size int, err error) error {
+	if err == nil && n < size {
+		return &fs.PathError{Op: "write", Path: name, Err: io.ErrShortWrite}
 	}
+	return err
+}
+
+// finish closes a temp file that was written and synced, and removes it if any of that failed.
+func finish(fsys vfs.FS, tmp string, f vfs.File, err error) error {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
 		_ = fsys.Remove(tmp) // the next Stage of this record tries again
-		return "", err
 	}
-	return tmp, nil
+	return err
 }
 
 func create(fsys vfs.FS, name string, perm fs.FileMode) (vfs.File, error) {
@@ -71,21 +91,21 @@ func removeLeftover(fsys vfs.FS, tmp string) error {
 // WriteFile replaces the file called name by one with the given content, durably. It is Stage and Replace: the caller
 // holds the record's lock, and a symbolic link called name is replaced, not followed.
 func WriteFile(fsys vfs.FS, name string, data []byte, perm fs.FileMode) error {
-	if err := publish(fsys, name, data, perm); err != nil {
+	tmp, err := Stage(fsys, name, data, perm)
+	if err != nil {
+		return err
+	}
+	if err := switchTo(fsys, tmp, name); err != nil {
 		return err
 	}
 	return barrier(fsys, filepath.Dir(name))
 }
 
-// publish stages the content and switches the name (G1, G2). The barrier is left to the caller.
-func publish(fsys vfs.FS, name string, data []byte, perm fs.FileMode) error {
-	tmp, err := Stage(fsys, name, data, perm)
+// switchTo renames a staged file into place (G2). The barrier is left to the caller.
+func switchTo(fsys vfs.FS, tmp, name string) error {
+	err := rename(fsys, fsys.Rename, tmp, name)
 	if err != nil {
-		return err
-	}
-	if err := rename(fsys, fsys.Rename, tmp, name); err != nil {
 		_ = fsys.Remove(tmp) // garbage, if it is still there
-		return err
 	}
-	return nil
+	return err
 }

@@ -15,6 +15,8 @@ import (
 //   - before a rename, exchange or link began, the content of the file had been synced after its last write ended (a
 //     sync of the whole file system does as well). This holds for marked and unmarked ones. A file that was not opened
 //     for writing in this trace is taken for durable;
+//   - before a file that got its name by an exchange was written again, a successful sync of the directory began after the exchange
+//     and ended before the write: until then the disk may know the file under its other name. This holds throughout too;
 //   - for each rename, exchange and link that ended before the mark, a successful sync of the destination directory began
 //     after that and ended before the mark; for a rename from another directory, a sync of the source directory began
 //     after that one ended (so that a power cut never leaves it without a name) and ended before the mark.
@@ -27,6 +29,9 @@ func (t *Trace) Check(label string) error {
 	for _, e := range events {
 		if switches(e) {
 			errs = append(errs, checkContent(events, e))
+		}
+		if writes(e, e.Name) {
+			errs = append(errs, checkRetired(events, e))
 		}
 	}
 	marks := 0
@@ -82,6 +87,24 @@ func checkContent(events []Event, e Event) error {
 		}
 	}
 	return nil
+}
+
+// checkRetired looks at how the file that w writes got its name.
+func checkRetired(events []Event, w Event) error {
+	var last Event
+	for _, e := range events { // in order of their end
+		if e.End < w.Begin && moves(e, w.Name) {
+			last = e
+		}
+	}
+	if last.Op != vfs.OpExchange {
+		return nil
+	}
+	if _, ok := barrier(events, filepath.Dir(w.Name), last.End, w.Begin); ok {
+		return nil
+	}
+	return fmt.Errorf("tracefs: %s %s: no sync of its directory between the write and %s %s -> %s: the disk may still know the file under the other name",
+		w.Op, w.Name, last.Op, last.Name, last.NewName)
 }
 
 // moves reports whether w gave name another file, or none.

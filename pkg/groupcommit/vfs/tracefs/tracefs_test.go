@@ -37,6 +37,8 @@ func script(t *testing.T, steps ...string) *tracefs.Trace {
 			err = trace.Rename(name, filepath.Join(base, f[2]))
 		case "exchange":
 			err = trace.Exchange(name, filepath.Join(base, f[2]))
+		case "remove":
+			err = trace.Remove(name)
 		case "link":
 			err = trace.Link(name, filepath.Join(base, f[2]))
 		case "mark":
@@ -80,6 +82,8 @@ func TestCheckAcceptsDurableOrders(t *testing.T) {
 		"across directories":   {"write-sync a/t", "rename a/t b/x", "syncdir b", "syncdir a", "mark ack"},
 		"link":                 {"write-sync a/t", "link a/t b/x", "syncdir b", "mark ack"},
 		"exchange":             {"write-sync a/t", "write-sync a/x", "exchange a/t a/x", "syncdir a", "mark ack"},
+		"spare used again":     {"write-sync a/t", "write-sync a/x", "exchange a/t a/x", "syncdir a", "write-sync a/t", "exchange a/t a/x", "syncdir a", "mark ack"},
+		"spare replaced":       {"write-sync a/t", "write-sync a/x", "exchange a/t a/x", "remove a/t", "write-sync a/t", "rename a/t a/x", "syncdir a", "mark ack"},
 		"change after the ack": {"mark ack", "write-sync a/t", "rename a/t a/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,6 +105,7 @@ func TestCheckCatchesPlantedBugs(t *testing.T) {
 		"second use of a temp name":      {[]string{"write-sync a/t", "rename a/t a/x", "write a/t", "rename a/t a/y", "syncdir a", "mark ack"}, "content of"},
 		"whole file system too early":    {[]string{"syncfs a", "write a/t", "rename a/t a/x", "syncdir a", "mark ack"}, "content of"},
 		"spare not synced":               {[]string{"write-sync a/x", "write a/t", "exchange a/t a/x", "syncdir a", "mark ack"}, "content of"},
+		"spare used before the barrier":  {[]string{"write-sync a/t", "write-sync a/x", "exchange a/t a/x", "write-sync a/t", "syncdir a", "mark ack"}, "under the other name"},
 		"no directory sync":              {[]string{"write-sync a/t", "rename a/t a/x", "mark ack"}, "no sync of"},
 		"another directory":              {[]string{"write-sync a/t", "rename a/t a/x", "syncdir b", "mark ack"}, "no sync of"},
 		"directory sync before rename":   {[]string{"write-sync a/t", "syncdir a", "rename a/t a/x", "mark ack"}, "no sync of"},
