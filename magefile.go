@@ -52,29 +52,34 @@ func Compare(a, b string) error { return experiments.Compare(a, b) }
 // Claims lists the paper claims with bands and last verdicts, and renews the table in README.md.
 func Claims() error { return experiments.Claims() }
 
+// Diagrams draws the diagrams again, from recorded traces and from the code.
+func Diagrams(ctx context.Context) error { return experiments.Diagrams(ctx) }
+
 // Clean removes build products and the charting script. It never touches evidence.
 func Clean() error { return experiments.Clean() }
 
 // Exp holds the experiments one by one, for those who change them.
 type Exp mg.Namespace
 
-// Micro renews 64 leases one by one and as a batch (about a minute).
-func (Exp) Micro(ctx context.Context, smoke *bool, rounds *int, out *string) error {
-	return one(ctx, "micro", smoke, rounds, out)
+// Micro renews 64 leases one by one and as a batch (about a minute). -smoke, -resume, -rounds=N, -out=DIR.
+func (Exp) Micro(ctx context.Context, smoke, resume *bool, rounds *int, out *string) error {
+	return one(ctx, "micro", smoke, resume, rounds, out)
 }
 
-// Mpi runs the forced-heartbeat campaign on eight ranks (about a minute).
-func (Exp) Mpi(ctx context.Context, smoke *bool, out *string) error {
-	return one(ctx, "mpi", smoke, nil, out)
+// Mpi runs the forced-heartbeat campaign on eight ranks (about a minute). -smoke, -resume, -out=DIR.
+func (Exp) Mpi(ctx context.Context, smoke, resume *bool, out *string) error {
+	return one(ctx, "mpi", smoke, resume, nil, out)
 }
 
-// Faults injects each directed fault and two planted bugs (half a minute).
-func (Exp) Faults(ctx context.Context, smoke *bool, out *string) error {
-	return one(ctx, "faults", smoke, nil, out)
+// Faults injects each directed fault and two planted bugs (half a minute). -smoke, -resume, -out=DIR.
+func (Exp) Faults(ctx context.Context, smoke, resume *bool, out *string) error {
+	return one(ctx, "faults", smoke, resume, nil, out)
 }
 
-func one(ctx context.Context, name string, smoke *bool, rounds *int, out *string) error {
-	return experiments.Reproduce(ctx, experiments.Options{Only: name, Smoke: value(smoke), Rounds: value(rounds), Out: value(out)})
+func one(ctx context.Context, name string, smoke, resume *bool, rounds *int, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{
+		Only: name, Smoke: value(smoke), Resume: value(resume), Rounds: value(rounds), Out: value(out),
+	})
 }
 
 // Paper makes what is published from existing evidence, without running anything.
@@ -83,6 +88,20 @@ type Paper mg.Namespace
 // Figures draws the figures again; -run=RUN, else the newest full run.
 func (Paper) Figures(ctx context.Context, run *string) error {
 	return experiments.PaperFigures(ctx, value(run))
+}
+
+// Tables writes metrics and verdicts as CSV; -run=RUN, else the newest full run.
+func (Paper) Tables(run *string) error { return experiments.PaperTables(value(run)) }
+
+// Html builds the report in each language; -run=RUN, else the newest full run.
+func (Paper) Html(run *string) error { return experiments.PaperHTML(value(run)) }
+
+// Pdf prints the HTML that is there, with Chromium.
+func (Paper) Pdf(ctx context.Context) error { return experiments.PaperPDF(ctx) }
+
+// All makes figures, tables, HTML and PDF; -run=RUN, else the newest full run.
+func (Paper) All(ctx context.Context, run *string) error {
+	return experiments.PaperAll(ctx, value(run))
 }
 
 // value is what an optional flag says, or the zero value when it was left out.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"shardlease/internal/evidence"
 	"shardlease/internal/experiment"
@@ -168,7 +169,11 @@ func (p *pipeline) conclude(sealed string) error {
 			fmt.Printf("%s %s: %s\n", v.Claim, v.Verdict, v.Reason)
 		}
 	}
-	fmt.Printf("sealed in %s; check it with: go tool mage verify\n", relative(p.root, sealed))
+	fmt.Printf("sealed in %s after %.1f min (predicted %.1f); check it with: go tool mage verify\n",
+		relative(p.root, sealed), time.Since(p.started).Minutes(), p.predicted())
+	if err := p.report(sealed); err != nil {
+		p.broken["report"] = err
+	}
 	for name, err := range p.broken {
 		return fail(Broken, "%s broke: %w", name, err)
 	}
@@ -181,6 +186,20 @@ func (p *pipeline) conclude(sealed string) error {
 		fmt.Println("smoke scale leaves claims that need more samples undecided; that is no failure")
 	}
 	return nil
+}
+
+// report builds the report of a run that holds all experiments, beside the sealed folder and not in it. What is published
+// in paper/ is made by the paper targets only, so that running changes nothing in the checkout.
+func (p *pipeline) report(sealed string) error {
+	if !p.run.Complete || len(p.broken) > 0 {
+		return nil
+	}
+	s := source{root: p.root, run: sealed, id: p.run.Identity, named: true}
+	dir := sealed + "-report"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return s.html(dir)
 }
 
 func relative(root, name string) string {

@@ -22,6 +22,7 @@ type fake struct {
 	value float64
 	fail  error
 	hang  string // file to create before waiting for the end of the context
+	fill  int    // bytes to write beside the number
 	runs  int
 }
 
@@ -61,6 +62,9 @@ func (f *fake) Run(ctx context.Context, env *experiment.Env) error {
 	if f.fail != nil {
 		return f.fail
 	}
+	if err := os.WriteFile(filepath.Join(env.Dir, "fill"), make([]byte, f.fill), 0o644); err != nil {
+		return err
+	}
 	env.Progress(experiment.Tick{Done: 1, Total: 1, What: "done"})
 	return os.WriteFile(filepath.Join(env.Dir, "raw.txt"), []byte(strconv.FormatFloat(f.value, 'g', -1, 64)), 0o644)
 }
@@ -98,6 +102,7 @@ func reproduce(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	o.Only = "fakes" // not all experiments, so that no report is made of them
 	p := &pipeline{Options: o, root: dir, runs: o.Out, list: registry(), broken: map[string]error{}}
 	if _, unlock, err := p.lockAndOpen(ctx); err != nil {
 		return "", err
@@ -303,6 +308,9 @@ func TestKilledRunResumesWithWhatWasFinished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if left, err := filepath.Glob(filepath.Join(runs, workPattern)); err != nil || len(left) > 0 {
+				t.Errorf("scratch folders are left: %v, %v", left, err)
+			}
 			if first.runs != 0 || second.runs != 1 {
 				t.Errorf("the resumed run ran the first %d times and the second %d times", first.runs, second.runs)
 			}
@@ -310,5 +318,33 @@ func TestKilledRunResumesWithWhatWasFinished(t *testing.T) {
 				t.Errorf("verdicts %+v, %v", verdicts, err)
 			}
 		})
+	}
+}
+
+// A disk that fills up in the middle ends in one sentence; nothing half-written is taken for a run.
+func TestFullDiskLeavesNoSealedRun(t *testing.T) {
+	runs := t.TempDir()
+	if err := syscall.Mount("tmpfs", runs, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip("needs the right to mount a small file system:", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(runs, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	f := newFake(t, "fake", 2)
+	f.fill = 1 << 20
+	with(t, f)
+	if _, err := reproduce(t.Context(), Options{Out: runs}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("error %v", err)
+	}
+	entries, err := os.ReadDir(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasSuffix(e.Name(), ".partial") {
+			t.Errorf("%s looks like a sealed run", e.Name())
+		}
 	}
 }

@@ -45,6 +45,7 @@ type pipeline struct {
 	term     *terminal
 	verdicts []experiment.Verdict
 	broken   map[string]error // what did not finish
+	started  time.Time
 }
 
 // Reproduce runs the experiments, decides the paper claims, and seals the run. Its error has the documented exit code.
@@ -56,7 +57,7 @@ func Reproduce(ctx context.Context, o Options) error {
 	defer unlock()
 	sealed, err := p.execute(ctx)
 	if ctx.Err() != nil {
-		return fail(Broken, "interrupted; go on with: go tool mage reproduce -resume%s", p.flags())
+		return fail(Broken, "interrupted; go on with: go tool mage %s", p.again())
 	}
 	if err != nil {
 		return fail(Broken, "%w; the unfinished run is kept in %s", err, p.run.Dir)
@@ -64,9 +65,14 @@ func Reproduce(ctx context.Context, o Options) error {
 	return p.conclude(sealed)
 }
 
-// flags repeats those that -resume compares.
-func (p *pipeline) flags() string {
+// again is the target with the flags that resume this run.
+func (p *pipeline) again() string {
 	var b strings.Builder
+	b.WriteString("reproduce -resume")
+	if p.Only != "" {
+		b.Reset()
+		b.WriteString("exp:" + p.Only + " -resume")
+	}
 	if p.Smoke {
 		b.WriteString(" -smoke")
 	}
@@ -110,7 +116,7 @@ func (p *pipeline) lockAndOpen(ctx context.Context) (*pipeline, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.open(ctx); err != nil {
+	if err := errors.Join(p.sweep(), p.open(ctx)); err != nil {
 		unlock()
 		return nil, nil, err
 	}
@@ -144,6 +150,18 @@ func lock(runs string) (func(), error) {
 		return nil, fail(Undecided, "evidence can't be written: %w; choose another folder with -out", err)
 	}
 	return func() { _ = l.Close() }, nil
+}
+
+// workPattern names the scratch folders of experiments, beside the runs, so that they are on the same file system.
+const workPattern = "work-*.partial"
+
+// sweep removes scratch folders of runs that were killed. The lock is held, so nobody is using them.
+func (p *pipeline) sweep() error {
+	stale, err := filepath.Glob(filepath.Join(p.runs, workPattern))
+	for _, dir := range stale {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
 }
 
 // open creates or resumes the run folder and its log.
@@ -193,6 +211,7 @@ func (p *pipeline) open(ctx context.Context) error {
 // break are recorded.
 func (p *pipeline) execute(ctx context.Context) (string, error) {
 	defer p.log.Close()
+	p.started = time.Now()
 	p.announce()
 	if err := p.build(ctx); err != nil {
 		return "", err
@@ -214,12 +233,17 @@ func (p *pipeline) execute(ctx context.Context) (string, error) {
 }
 
 func (p *pipeline) announce() {
+	p.term.line("run %s, %s scale, seed %d; expect about %.1f min on two cores", p.run.Name, p.run.Scale, p.run.Seed, p.predicted())
+	p.term.line("host is %s%s", p.facts.Suitability, prefixed(": ", strings.Join(p.facts.Reasons, "; ")))
+}
+
+// predicted is the sum of what the experiments' files expect, in minutes.
+func (p *pipeline) predicted() float64 {
 	minutes := 0.0
 	for _, e := range p.list {
 		minutes += e.Spec().Minutes[p.run.Scale]
 	}
-	p.term.line("run %s, %s scale, seed %d; expect about %.1f min on two cores", p.run.Name, p.run.Scale, p.run.Seed, minutes)
-	p.term.line("host is %s%s", p.facts.Suitability, prefixed(": ", strings.Join(p.facts.Reasons, "; ")))
+	return minutes
 }
 
 func prefixed(prefix, text string) string {
@@ -268,7 +292,7 @@ func (p *pipeline) measure(ctx context.Context, e entry) (err error) {
 	if err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp(p.runs, "work-*.partial")
+	work, err := os.MkdirTemp(p.runs, workPattern)
 	if err != nil {
 		return err
 	}

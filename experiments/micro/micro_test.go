@@ -1,12 +1,14 @@
 package micro
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"shardlease/experiments/micro/raw"
@@ -14,23 +16,47 @@ import (
 	"shardlease/internal/experiment"
 )
 
-// smallRun runs the real workload with the fewest rounds that have an interval.
-func smallRun(t *testing.T) (*Micro, string) {
-	t.Helper()
+// realRun runs the real workload once, with the fewest rounds that have an interval.
+var realRun = sync.OnceValues(func() (dir string, err error) {
+	base, err := os.MkdirTemp("", "micro-test-")
+	if err != nil {
+		return "", err
+	}
+	realRunDir = base
 	m := New()
 	env := &experiment.Env{
-		Dir: t.TempDir(), Work: t.TempDir(), Bin: t.TempDir(), Scale: experiment.Smoke, Rounds: experiment.MinSamples, Seed: 5,
-		Log: io.Discard, Progress: func(experiment.Tick) {},
+		Dir: filepath.Join(base, "raw"), Work: filepath.Join(base, "work"), Bin: filepath.Join(base, "bin"), Scale: experiment.Smoke,
+		Rounds: experiment.MinSamples, Seed: 5, Log: io.Discard, Progress: func(experiment.Tick) {},
 	}
 	p := m.Programs()[0]
 	build := child.Cmd{Name: "go", Args: []string{"build", "-o", filepath.Join(env.Bin, p.Name), p.Package}, Dir: "../.."}
-	if err := child.Run(t.Context(), build); err != nil {
+	if err := errors.Join(os.Mkdir(env.Dir, 0o755), os.Mkdir(env.Work, 0o755), child.Run(context.Background(), build)); err != nil {
+		return base, err
+	}
+	return base, m.Run(context.Background(), env)
+})
+
+// realRunDir is the folder that realRun made, "" if no test asked for it.
+var realRunDir string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(realRunDir) // only a temporary folder suffers
+	os.Exit(code)
+}
+
+// smallRun gives a copy of the raw files of one small run.
+func smallRun(t *testing.T) (*Micro, string) {
+	t.Helper()
+	base, err := realRun()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Run(t.Context(), env); err != nil {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "raw"), os.DirFS(filepath.Join(base, "raw"))); err != nil {
 		t.Fatal(err)
 	}
-	return m, env.Dir
+	return New(), filepath.Join(dir, "raw")
 }
 
 func TestRunCountsExactlyAndReducesTwiceToTheSame(t *testing.T) {

@@ -27,7 +27,7 @@ func (f *Facts) judge() (experiment.Suitability, []string) {
 	}
 	switch kind := f.FileSystem["type"]; kind {
 	case "tmpfs", "ramfs":
-		worse(experiment.Unsuitable, "the work folder is on "+kind+", where a sync costs nothing: choose a disk with -out or TMPDIR")
+		worse(experiment.Unsuitable, "the work folder is on "+kind+", where a sync costs nothing: choose a disk with -out")
 	}
 	return verdict, reasons
 }
