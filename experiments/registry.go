@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"shardlease/experiments/faults"
+	"shardlease/experiments/hybrid"
 	"shardlease/experiments/micro"
 	"shardlease/experiments/mpi"
 	"shardlease/internal/experiment"
@@ -25,6 +26,7 @@ var registry = func() []entry {
 	return []entry{
 		{micro.New(), micro.Figures},
 		{mpi.New(), mpi.Figures},
+		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},
 	}
 }

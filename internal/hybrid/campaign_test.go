@@ -235,7 +235,7 @@ func TestRanksWithOtherSettingsAreRefused(t *testing.T) {
 	if m.phase != stopping || m.code != campaign.ExitUsage {
 		t.Errorf("phase %v, code %d", m.phase, m.code)
 	}
-	contains(t, text.text(), "rank 1 was started with other settings")
+	contains(t, m.reason, "rank 1 was started with other settings")
 	if err := m.site.close(); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestLeaseOfADeadCoordinatorIsTakenOverWhenItExpires(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "xxxxx")
 	o := b.options("symcc")
-	o.MaxIdle, o.LeaseTTL = 3*time.Second, time.Second
+	o.LeaseTTL = time.Second
 	b.die(o, time.Second, "xxxxx", 0)
 	s := b.start(o).wait(b, o, campaign.ExitOK)
 	b.check(o)
@@ -61,7 +61,7 @@ func TestExpiredLeaseWhoseInputIsGoneIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "yyyyy")
 	o := b.options("symcc")
-	o.MaxIdle = 2 * time.Second
+	o.MaxIdle, o.LeaseTTL = 1200*time.Millisecond, time.Second
 	d := b.die(o, time.Second, "xxxxx", 7)
 	time.Sleep(1100 * time.Millisecond) // its TTL
 	j := b.start(o)
@@ -204,7 +204,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 			disk := &fullDisk{FS: vfs.OS, create: c.create, rename: c.rename}
 			b.fs = disk
 			o := b.options("symcc")
-			o.MaxIdle, o.LeaseTTL = 3*time.Second, 2*time.Second
+			o.LeaseTTL = 2 * time.Second
 			b.table(o) // the layout is written while there is space
 			disk.full.Store(true)
 			j := b.start(o)

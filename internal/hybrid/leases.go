@@ -33,8 +33,9 @@ type targetTable interface {
 
 // reservation is what a dispatch holds.
 type reservation struct {
-	lease Lease  // a zero token if leases are off
-	group *Group // nil if it has no targets, or target leases are off
+	lease    Lease  // a zero token if leases are off
+	group    *Group // nil if it has no targets, or target leases are off
+	tookOver bool   // from a holder whose lease had expired
 }
 
 // ownership takes and gives back leases, and keeps the heartbeat lane's view in step. With leases off (work is nil) it grants everything:
@@ -61,9 +62,11 @@ func (o *ownership) reserve(ctx context.Context, it item, id lease.ID, worker in
 		return r, nil
 	}
 	// Most inputs of a shared queue are done already when the second coordinator comes to them: one read, no lock.
-	if rec, err := o.work.Lookup(id); err == nil && rec.Status == lease.Done {
+	rec, err := o.work.Lookup(id)
+	if err == nil && rec.Status == lease.Done {
 		return r, lease.ErrDone
 	}
+	r.tookOver = err == nil && rec.Status == lease.Leased // if the claim succeeds
 	by, payload := lease.Holder{Owner: o.owner, Worker: worker}, encode(it)
 	if o.targets != nil && len(it.Targets) > 0 {
 		tok, err := o.targets.ClaimGroup(ctx, it.Targets, payload, by)

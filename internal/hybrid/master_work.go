@@ -122,7 +122,7 @@ func (m *Master) send(w *workerState, c *candidate, it item, r reservation) {
 	w.version = coverage.Version()
 	m.out.Send = append(m.out.Send, campaign.Message{To: w.rank, Tag: campaign.TagWork, Data: encode(msg)})
 	event := EventClaim
-	if c.recovered {
+	if r.tookOver {
 		event = EventRecover
 		m.counters.Recovered++
 	}

@@ -65,7 +65,9 @@ type Stats struct {
 	Hangs           int    `json:"hangs"`
 	// Counters are those of HeartbeatFenced; HeartbeatCalls is the number of its calls, at most one a period.
 	Counters
-	HeartbeatCalls uint64 `json:"heartbeat_calls"`
+	HeartbeatCalls   uint64  `json:"heartbeat_calls"`
+	HeartbeatPeriodS float64 `json:"heartbeat_period_s"`
+	Shards           int     `json:"shards"`
 	campaign.HeartbeatMetrics
 }
 
@@ -86,6 +88,7 @@ func (m *Master) stats() Stats {
 	published := m.site.publisher.published
 	s.Published, s.Crashes, s.Hangs = published[afl.Queue], published[afl.Crashes], published[afl.Hangs]
 	if m.lane != nil {
+		s.HeartbeatPeriodS, s.Shards = m.opts.HeartbeatInterval().Seconds(), m.opts.Shards
 		s.HeartbeatMetrics = m.lane.Metrics()
 		s.Counters, s.HeartbeatCalls, _ = m.site.own.entry.counters()
 	}

@@ -28,14 +28,21 @@ var packages = []Package{
 	{"openmpi-bin", true, "mpirun starts the campaign"},
 	{"libopenmpi-dev", true, "the MPI binding is compiled against its headers"},
 	{"pkg-config", true, "tells the compiler where the headers are"},
+	{"afl++", true, "the fuzzer beside which the hybrid campaign runs; brings clang"},
 	{"git", true, "a run is named after its commit"},
 	{"strace", false, "the kernel's own count of syncs"},
 	{"jq", false, "checking evidence by hand as EVIDENCE.md shows"},
 	{"librsvg2-bin", false, "PNG copies of figures"},
 	{"fonts-dejavu-core", false, "the font of the figures"},
 	{"fonts-noto-cjk", false, "the font of the Chinese report"},
+	{"e2fsprogs", false, "power cuts on ext4"},
+	{"xfsprogs", false, "power cuts on XFS"},
+	{"btrfs-progs", false, "power cuts on btrfs"},
 	{"chromium", false, "prints the report to PDF"},
 }
+
+// Modules are the folders of the project's Go modules: the product's, and those of programs whose dependencies are kept out of it.
+var Modules = []string{".", "experiments/powercut/rig"}
 
 func names(needed bool) []string {
 	var out []string
@@ -63,8 +70,10 @@ func Run(ctx context.Context, root string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, "Go modules: downloading what go.sum names")
-	if err := child.Run(ctx, child.Cmd{Name: "go", Args: []string{"mod", "download"}, Dir: root, Stdout: out, Stderr: out}); err != nil {
-		return fmt.Errorf("download the Go modules (is the network or GOPROXY reachable?): %w", err)
+	for _, module := range Modules {
+		if err := child.Run(ctx, child.Cmd{Name: "go", Args: []string{"mod", "download"}, Dir: filepath.Join(root, module), Stdout: out, Stderr: out}); err != nil {
+			return fmt.Errorf("download the Go modules (is the network or GOPROXY reachable?): %w", err)
+		}
 	}
 	fmt.Fprintln(out, "setup: everything is there")
 	return nil
