@@ -16,19 +16,35 @@ var ErrDigest = errors.New("content does not match its SHA-256 name")
 
 // Corpus is the public, flat directory of immutable objects, each named by the SHA-256 of its content. It belongs to one actor.
 //
-// Objects become visible before their names are durable. So nobody acts on an object that was only seen: Settle runs
-// the barrier first. Else a second power cut could leave a done record whose object is gone.
+// Objects become visible before their names are durable. So nobody acts on an object that was only seen: Settle makes it durable
+// first. Else a second power cut could leave a done record whose object is gone.
 type Corpus struct {
 	fs      vfs.FS
 	dir     string
 	limit   int64
-	settled map[lease.ID]bool
+	writer  string            // tells the temp files of this actor from those of others
+	settled map[lease.ID]bool // known to be durable
+	doubted map[lease.ID]bool // of an earlier run
 }
 
-// NewCorpus returns the corpus in dir; objects over limit bytes are refused.
-func NewCorpus(fsys vfs.FS, dir string, limit int64) *Corpus {
-	return &Corpus{fs: fsys, dir: dir, limit: limit, settled: map[lease.ID]bool{}}
+// NewCorpus returns the corpus in dir; objects over limit bytes are refused. Only one actor at a time, of all campaigns on dir, has the name writer.
+func NewCorpus(fsys vfs.FS, dir string, limit int64, writer string) *Corpus {
+	return &Corpus{fs: fsys, dir: dir, limit: limit, writer: writer, settled: map[lease.ID]bool{}, doubted: map[lease.ID]bool{}}
 }
+
+// Doubt remembers the objects that are there now. An earlier run may have failed to make their names durable, and after a barrier that failed, one that
+// succeeds proves nothing: the kernel may have dropped what it should have written. Settle publishes them anew. An object that
+// appears later has a publisher in this run, which ends the campaign if its barrier fails.
+func (c *Corpus) Doubt() error {
+	ids, err := c.List()
+	for _, id := range ids {
+		c.doubted[id] = true
+	}
+	return err
+}
+
+// Trust takes an object for durable because a done record says so.
+func (c *Corpus) Trust(id lease.ID) { c.settled[id] = true }
 
 // Path is the name of an object.
 func (c *Corpus) Path(id lease.ID) string { return filepath.Join(c.dir, id.String()) }
@@ -65,11 +81,7 @@ func (c *Corpus) Add(id lease.ID, data []byte) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := groupcommit.WriteFile(c.fs, c.Path(id), data, 0o666); err != nil {
-		return err
-	}
-	c.settled[id] = true
-	return nil
+	return c.publish(id, data)
 }
 
 // Promote makes a staged object visible in the corpus under a second name; Settle has to follow. It is idempotent: an object already in the corpus
@@ -90,21 +102,51 @@ func (c *Corpus) Promote(staged string, id lease.ID) (added bool, err error) {
 	return linkErr == nil, nil
 }
 
-// Settle makes the names of objects durable that somebody else may have published. It costs one barrier if any of them is not known to
-// be durable yet.
+// Settle makes objects durable that somebody else may have published. It costs one barrier if any of them is not known to be durable yet, and one
+// publication for each that is doubted.
 func (c *Corpus) Settle(ids ...lease.ID) error {
+	var fresh []lease.ID
 	for _, id := range ids {
-		if c.settled[id] {
-			continue
+		switch {
+		case c.settled[id]:
+		case c.doubted[id]:
+			if err := c.republish(id); err != nil {
+				return err
+			}
+		default:
+			fresh = append(fresh, id)
 		}
-		if err := groupcommit.SyncDir(c.fs, c.dir); err != nil {
-			return err
-		}
-		for _, id := range ids {
-			c.settled[id] = true
-		}
+	}
+	if len(fresh) == 0 {
 		return nil
 	}
+	if err := groupcommit.SyncDir(c.fs, c.dir); err != nil {
+		return err
+	}
+	for _, id := range fresh {
+		c.settled[id] = true
+	}
+	return nil
+}
+
+// republish replaces an object by a durable copy of itself.
+func (c *Corpus) republish(id lease.ID) error {
+	data, err := c.Read(id)
+	if err != nil {
+		return err
+	}
+	return c.publish(id, data)
+}
+
+func (c *Corpus) publish(id lease.ID, data []byte) error {
+	tmp, err := groupcommit.Stage(c.fs, filepath.Join(c.dir, ".publish-"+c.writer), data, 0o666)
+	if err != nil {
+		return err
+	}
+	if err := groupcommit.Replace(c.fs, tmp, c.Path(id)); err != nil {
+		return err
+	}
+	c.settled[id] = true
 	return nil
 }
 

@@ -39,7 +39,7 @@ func put(t testing.TB, fsys vfs.FS, name, content string) {
 
 func TestTheCorpusRefusesWrongContentAndNeverRepairsIt(t *testing.T) {
 	fsys := disk(t, "/out")
-	c := NewCorpus(fsys, "/out", 100)
+	c := NewCorpus(fsys, "/out", 100, "w")
 	data := []byte("content")
 	item := lease.SumID(data)
 	put(t, fsys, c.Path(item), "something else")
@@ -62,7 +62,7 @@ func TestTheCorpusRefusesWrongContentAndNeverRepairsIt(t *testing.T) {
 
 func TestTheCorpusListsOnlyObjectsAndNoErrorLooksEmpty(t *testing.T) {
 	fsys := disk(t, "/out", "/out/.standalone-work-x")
-	c := NewCorpus(fsys, "/out", 100)
+	c := NewCorpus(fsys, "/out", 100, "w")
 	item := lease.SumID([]byte("a"))
 	if err := c.Add(item, []byte("a")); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestTheCorpusListsOnlyObjectsAndNoErrorLooksEmpty(t *testing.T) {
 	}
 	faulty := faultfs.New(fsys)
 	faulty.Inject(faultfs.Rule{Op: vfs.OpReadDir, Err: syscall.EIO, Sticky: true})
-	if _, err := NewCorpus(faulty, "/out", 100).List(); !errors.Is(err, syscall.EIO) {
+	if _, err := NewCorpus(faulty, "/out", 100, "w").List(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("corpus: %v", err)
 	}
 	if _, err := NewInputs(faulty, "/out").New(); !errors.Is(err, syscall.EIO) {
@@ -163,7 +163,7 @@ func TestPublishingCanBeRepeatedFromAnyHalfWayState(t *testing.T) {
 	for done := range 8 {
 		for _, gone := range []bool{false, true} {
 			fsys := disk(t, "/out", "/e")
-			corpus, stages := NewCorpus(fsys, "/out", 100), NewStages(fsys, "/e/staging", 100)
+			corpus, stages := NewCorpus(fsys, "/out", 100, "w"), NewStages(fsys, "/e/staging", 100)
 			hashes, err := stages.Write(3, stage, outputs)
 			if err != nil {
 				t.Fatal(err)
@@ -184,12 +184,12 @@ func TestPublishingCanBeRepeatedFromAnyHalfWayState(t *testing.T) {
 				t.Errorf("state %d, %t: %d added, %v", done, gone, added, err)
 			}
 			again := 0
-			if err := stages.publisher(NewCorpus(fsys, "/out", 100), 10, &again)(context.Background(), raw); err != nil || again != 0 {
+			if err := stages.publisher(NewCorpus(fsys, "/out", 100, "w"), 10, &again)(context.Background(), raw); err != nil || again != 0 {
 				t.Errorf("state %d, %t again: %d added, %v", done, gone, again, err)
 			}
 			durable := fsys.Crash(crashfs.Strict, uint64(done))
 			for _, o := range outputs {
-				if err := NewCorpus(durable, "/out", 100).Verify(lease.SumID(o.Data)); err != nil {
+				if err := NewCorpus(durable, "/out", 100, "w").Verify(lease.SumID(o.Data)); err != nil {
 					t.Errorf("state %d, %t: not durable: %v", done, gone, err)
 				}
 			}
@@ -201,7 +201,7 @@ func TestPublishingFailsIfAnObjectIsNowhere(t *testing.T) {
 	fsys := disk(t, "/out", "/e/staging")
 	raw := json.RawMessage(mustMarshal(manifest{Schema: manifestSchema, StagingID: stage, Hashes: []string{hashA}, NumGenerated: 1}))
 	added := 0
-	err := NewStages(fsys, "/e/staging", 100).publisher(NewCorpus(fsys, "/out", 100), 10, &added)(context.Background(), raw)
+	err := NewStages(fsys, "/e/staging", 100).publisher(NewCorpus(fsys, "/out", 100, "w"), 10, &added)(context.Background(), raw)
 	if !errors.Is(err, fs.ErrNotExist) || added != 0 {
 		t.Errorf("%d, %v", added, err)
 	}

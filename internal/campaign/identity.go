@@ -101,6 +101,9 @@ func ownerName(epoch string, rank int) string {
 	return "standalone:" + epoch + ":" + strconv.Itoa(rank)
 }
 
+// writerName tells the temp files of an actor in the output directory from those of others and of other campaigns, whose epochs differ.
+func writerName(epoch string, rank int) string { return epoch[:16] + "-" + strconv.Itoa(rank) }
+
 // ownerRank is the inverse of ownerName.
 func ownerRank(owner string) (int, bool) {
 	i := strings.LastIndexByte(owner, ':')

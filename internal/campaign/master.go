@@ -237,6 +237,10 @@ func (m *Master) sendPeers(tag int, msg any) {
 
 // fail is a control failure: the campaign can't go on safely. Leases and records stay for the next run of the epoch.
 func (m *Master) fail(err error) {
+	if m.phase == waiting {
+		m.giveUp(ExitIncomplete, err)
+		return
+	}
 	if m.failure == nil {
 		m.failure = err
 		fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %v\n", m.rank, err)
@@ -245,9 +249,9 @@ func (m *Master) fail(err error) {
 }
 
 // stop leaves the running phase: no more discovery and dispatch, but results in flight are still committed. The other masters are told, unless all
-// have agreed.
+// have agreed. A master that still waits for START is told to stop by rank 0, which gets the same signals.
 func (m *Master) stop(reason, detail string) {
-	if m.phase != running && m.phase != waiting {
+	if m.phase != running {
 		return
 	}
 	m.stopReason = reason

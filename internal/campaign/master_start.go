@@ -74,7 +74,7 @@ func (m *Master) giveUp(code int, err error) {
 }
 
 func (m *Master) receiveStart(ctx context.Context, msg Message) error {
-	start, err := decodeMsg(msg.Data, controlLimit, func(s startMsg) string { return s.Schema }, schemaStart)
+	start, err := decodeStart(msg.Data)
 	if err != nil || m.phase != waiting || msg.From != 0 {
 		return errors.Join(err, errors.New("START"))
 	}
@@ -114,9 +114,12 @@ func (m *Master) enter(ctx context.Context, start startMsg) error {
 	}
 	m.lane = NewLane(m.laneFile, m.held, m.opts.HeartbeatInterval(), m.now)
 	m.out.Lane = m.lane
-	m.corpus = NewCorpus(m.env.FS, start.OutputDir, m.opts.InputMaxBytes)
+	m.corpus = NewCorpus(m.env.FS, start.OutputDir, m.opts.InputMaxBytes, writerName(start.Epoch, m.rank))
 	m.stages = NewStages(m.env.FS, epoch.Staging(), m.opts.ResultMaxBytes)
 	m.inputs = NewInputs(m.env.FS, m.opts.InputDir)
+	if err := m.corpus.Doubt(); err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
 	m.startTime = m.now
 	m.phase = running
 	if m.resumed {
@@ -156,6 +159,9 @@ func (m *Master) takeOverAll(ctx context.Context) error {
 		}
 		if _, err := checkPayload(rec); err != nil {
 			return fmt.Errorf("resume: %w", err)
+		}
+		if rec.Status == lease.Done {
+			m.corpus.Trust(rec.ID)
 		}
 		if rec.Status == lease.Leased && WorkOwner(rec.ID, m.roles.Masters) == m.rank {
 			left = append(left, rec)

@@ -210,6 +210,9 @@ func (m *Master) takeBack(ctx context.Context, rec lease.Record, claim claimFunc
 	case err != nil:
 		return fmt.Errorf("recover: %w", err)
 	}
+	if err := m.corpus.Settle(rec.ID); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
 	m.counters.Recovered++
 	m.known[rec.ID] = true
 	m.hold(item{rec.ID, tok, p.Origin})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"os"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/groupcommit/vfs/faultfs"
 )
 
 func TestANetworkKeepsTheOrderWithinAPairAndOnlyThere(t *testing.T) {
@@ -102,8 +104,9 @@ func (f fixed) Run(ctx context.Context, job Job) Execution {
 	return e
 }
 
-// realClock runs 2 masters and 6 workers as goroutines on the real file system and clock.
-func realClock(t *testing.T, interrupt time.Duration) (Outcome, *syncBuffer, *Options) {
+// realClock runs 2 masters and 6 workers as goroutines on the real clock, each on the file system that view makes of the real one, and interrupts
+// them if asked.
+func realClock(t *testing.T, interrupt, execution time.Duration, view func(rank int) vfs.FS) (Outcome, *syncBuffer, *Options) {
 	t.Helper()
 	dir := t.TempDir()
 	f := DefaultFlags()
@@ -131,8 +134,8 @@ func realClock(t *testing.T, interrupt time.Duration) (Outcome, *syncBuffer, *Op
 	}
 	for rank := range 8 {
 		all.Go(func() {
-			env := &Env{FS: vfs.OS, Now: time.Now, Rand: rand.Reader, Stdout: text, Stderr: text}
-			r := Rank{Options: o, Env: env, Transport: network.Endpoint(rank), Executor: fixed{500 * time.Millisecond}}
+			env := &Env{FS: view(rank), Now: time.Now, Rand: rand.Reader, Stdout: text, Stderr: text}
+			r := Rank{Options: o, Env: env, Transport: network.Endpoint(rank), Executor: fixed{execution}}
 			if rank == 0 {
 				r.Signals = signals
 			}
@@ -152,7 +155,7 @@ func realClock(t *testing.T, interrupt time.Duration) (Outcome, *syncBuffer, *Op
 }
 
 func TestACampaignRunsInOneProcessOnTheRealClock(t *testing.T) {
-	out, text, o := realClock(t, 0)
+	out, text, o := realClock(t, 0, 500*time.Millisecond, plain)
 	if out.Code != 0 || !out.Orderly {
 		t.Fatalf("%+v\n%s", out, text.b.String())
 	}
@@ -162,11 +165,39 @@ func TestACampaignRunsInOneProcessOnTheRealClock(t *testing.T) {
 }
 
 func TestASignalEndsACampaignInOrder(t *testing.T) {
-	out, text, o := realClock(t, 300*time.Millisecond)
+	out, text, o := realClock(t, 300*time.Millisecond, 500*time.Millisecond, plain)
 	if out.Code != ExitUnfinished || !out.Orderly {
 		t.Fatalf("%+v\n%s", out, text.b.String())
 	}
 	if _, err := os.Lstat(o.OutputDir + "/" + epochPrefix + hashA); err != nil {
 		t.Error(err)
+	}
+}
+
+func plain(int) vfs.FS { return vfs.OS }
+
+// LE-5, LE-7 and beyond row 10: a scan that hangs for longer than the TTL while work is running costs no lease, since heartbeats don't wait for it.
+func TestHeartbeatsDoNotWaitForSlowScans(t *testing.T) {
+	slow := faultfs.New(vfs.OS)
+	slow.Inject(faultfs.Rule{Op: vfs.OpReadDir, Base: "out", Nth: 3, Hook: func(*vfs.Call) { time.Sleep(1500 * time.Millisecond) }})
+	out, text, o := realClock(t, 0, 1500*time.Millisecond, func(rank int) vfs.FS {
+		if rank == 0 {
+			return slow
+		}
+		return vfs.OS
+	})
+	if out.Code != 0 || slow.Injected() == 0 {
+		t.Fatalf("%+v, %d delays\n%s", out, slow.Injected(), text.b.String())
+	}
+	var s Stats
+	data, err := os.ReadFile(o.StatsJSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Total.LostLeases+s.Total.StaleResults+s.Total.Recovered != 0 || s.Final.Observations != 9 || s.Masters[0].Batches < 3 {
+		t.Errorf("%+v", s)
 	}
 }

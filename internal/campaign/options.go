@@ -99,6 +99,9 @@ func NewOptions(f Flags, getenv func(string) string) (*Options, error) {
 			p.Fail("output directory %s: %v", f.OutputDir, err)
 		}
 		o.OutputDir = abs
+		if in, err := filepath.Abs(f.InputDir); err == nil && in == abs && f.InputDir != "" {
+			p.Fail("-i and -o are both %s: seeds and results need a directory each", abs)
+		}
 	}
 	o.environment(p)
 	return o, p.Err()

@@ -179,6 +179,14 @@ func decodeStop(data []byte, schema string) (stopMsg, error) {
 	return decodeMsg(data, controlLimit, func(m stopMsg) string { return m.Schema }, schema)
 }
 
+func decodeStart(data []byte) (startMsg, error) {
+	m, err := decodeMsg(data, controlLimit, func(m startMsg) string { return m.Schema }, schemaStart)
+	if err == nil && !(IsHex(m.Epoch, 64) && IsHex(m.ShutdownEpoch, 64) && IsHex(m.StatsToken, 64) && m.OutputDir != "") {
+		err = errors.New("epoch, token or output directory is missing")
+	}
+	return m, err
+}
+
 func decodeWork(data []byte) (workMsg, error) {
 	m, err := decodeMsg(data, controlLimit, func(m workMsg) string { return m.Schema }, schemaWork)
 	if err == nil && !IsHex(m.Hash, 64) {

@@ -182,6 +182,7 @@ func TestBadValuesAreRefusedByNameAndRange(t *testing.T) {
 		{func(f *Flags) { f.WorkersPerMaster = 0 }, "", "--workers-per-master is 0"},
 		{func(f *Flags) { f.InputDir = "" }, "", "no input directory"},
 		{func(f *Flags) { f.Target = nil }, "", "no target"},
+		{func(f *Flags) { f.InputDir = "/out/" }, "", "-i and -o are both /out"},
 		{nil, "SYMCC_STANDALONE_WORK_LEASE_TTL=NaN", "from 1 to 86400"},
 		{nil, "SYMCC_STANDALONE_WORK_LEASE_TTL=0.2", "from 1 to 86400"},
 		{nil, "SYMCC_STANDALONE_WORK_LEASE_TTL=-5", "from 1 to 86400"},

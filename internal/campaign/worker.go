@@ -75,7 +75,7 @@ func (w *Worker) ready() { w.send(TagReady, readyMsg{Schema: schemaReady, Rank: 
 func (w *Worker) receive(now time.Time, msg Message) {
 	switch {
 	case msg.Tag == TagStart && msg.From == 0 && w.start == nil:
-		start, err := decodeMsg(msg.Data, controlLimit, func(s startMsg) string { return s.Schema }, schemaStart)
+		start, err := decodeStart(msg.Data)
 		if err != nil {
 			return
 		}
@@ -86,7 +86,7 @@ func (w *Worker) receive(now time.Time, msg Message) {
 		}
 		w.start = &start
 		epoch := Epoch{out: start.OutputDir, ID: start.Epoch}
-		w.corpus = NewCorpus(w.env.FS, start.OutputDir, w.opts.InputMaxBytes)
+		w.corpus = NewCorpus(w.env.FS, start.OutputDir, w.opts.InputMaxBytes, writerName(start.Epoch, w.rank))
 		w.stages = NewStages(w.env.FS, epoch.Staging(), w.opts.ResultMaxBytes)
 		w.ready()
 	case msg.Tag == TagWork && msg.From == w.master && w.start != nil && !w.busy:
