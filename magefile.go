@@ -71,6 +71,11 @@ func (Exp) Mpi(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "mpi", smoke, resume, nil, out)
 }
 
+// Hybrid runs two jobs beside a real AFL++, and kills one (two and a half minutes). -smoke, -resume, -out=DIR.
+func (Exp) Hybrid(ctx context.Context, smoke, resume *bool, out *string) error {
+	return one(ctx, "hybrid", smoke, resume, nil, out)
+}
+
 // Faults injects each directed fault and two planted bugs (half a minute). -smoke, -resume, -out=DIR.
 func (Exp) Faults(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "faults", smoke, resume, nil, out)
