@@ -151,7 +151,16 @@ func decodeRecord(data []byte, id ID, limit int) (Record, error) {
 	return r, nil
 }
 
+// unpadded takes off the white space that some content strategies add after the newline that ends a record.
+func unpadded(data []byte) []byte {
+	if end := len(bytes.TrimRight(data, " \t\n")); end < len(data) && data[end] == '\n' {
+		return data[:end+1]
+	}
+	return data
+}
+
 func parseRecord(data []byte, limit int) (Record, error) {
+	data = unpadded(data)
 	if len(data) > limit {
 		return Record{}, fmt.Errorf("%d bytes: %w", len(data), vfs.ErrTooLarge)
 	}

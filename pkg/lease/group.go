@@ -16,10 +16,10 @@ import (
 // group is one operation on a group of targets, all locks of which are held.
 type group struct {
 	s       *store
-	fs      *meter
 	targets []uint64      // in lock order
 	members []groupMember // likewise
 	locks   []io.Closer
+	flushed groupcommit.Flushed // of write
 }
 
 type groupMember struct {
@@ -148,38 +148,30 @@ func (g *group) owned(m *groupMember, op Op, tok Token, now time.Time) error {
 	return nil
 }
 
-// shards is the number of directories that the group touches.
-func (g *group) shards() int {
-	touched := make(map[int]bool)
-	for _, m := range g.members {
-		touched[g.s.shard(m.id)] = true
-	}
-	return len(touched)
-}
-
 // write makes the new files of all members durable, one barrier per shard. If anything fails, all members get their old bytes back, while
 // the locks are still held.
 func (g *group) write() error {
-	b := groupcommit.NewBatch(g.fs)
+	b := g.s.writer.NewBatch()
 	updates := make([]groupcommit.Update, len(g.members))
 	for i, m := range g.members {
 		updates[i] = g.s.update(m.id, m.data)
 	}
 	err := errors.Join(b.Publish(updates)...)
 	if err == nil {
-		if _, err = b.Flush(); err == nil {
+		if g.flushed, err = b.Flush(); err == nil {
 			return nil
 		}
-		b = groupcommit.NewBatch(g.fs) // the other refuses changes in the directories whose barrier failed
 	}
-	if rerr := g.rollBack(b); rerr != nil {
+	if rerr := g.rollBack(); rerr != nil {
 		return fmt.Errorf("lease: write group: %w; its roll-back failed too: %w", err, rerr)
 	}
 	return fmt.Errorf("lease: write group, rolled back: %w", err)
 }
 
-// rollBack restores each member that is not as it was. It looks, since a rename may have been done in spite of its error.
-func (g *group) rollBack(b *groupcommit.Batch) error {
+// rollBack restores each member that is not as it was. It looks, since a rename may have been done in spite of its error. Its batch
+// is one of its own, since the other refuses changes in directories whose barrier failed, and writes the old bytes as they were.
+func (g *group) rollBack() error {
+	b := groupcommit.NewBatch(g.s.fs)
 	var errs []error
 	for _, m := range g.members {
 		raw, err := g.s.readFile(g.s.path(m.id), nil)

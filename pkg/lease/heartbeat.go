@@ -140,8 +140,7 @@ type heartbeats struct {
 }
 
 func (b *heartbeats) run(ctx context.Context) (HeartbeatBatch, error) {
-	fsys := b.s.fs.forBatch()
-	b.batch = groupcommit.NewBatch(fsys)
+	b.batch = b.s.writer.NewBatch()
 	deadline := b.s.lockDeadline()
 	var flushed groupcommit.Flushed
 	var barriers error
@@ -151,7 +150,7 @@ func (b *heartbeats) run(ctx context.Context) (HeartbeatBatch, error) {
 		b.pass(ctx, 1, deadline) // one at a time: whoever waits for a lock must hold none
 	}()
 	b.outlasted()
-	return b.result(flushed, barriers, int(fsys.fileSyncs.Load()))
+	return b.result(flushed, barriers)
 }
 
 // pass handles the items not yet settled in windows of size records, whose locks are held at the same time.
@@ -256,7 +255,7 @@ func (b *heartbeats) outlasted() {
 	}
 }
 
-func (b *heartbeats) result(flushed groupcommit.Flushed, barriers error, fileSyncs int) (HeartbeatBatch, error) {
+func (b *heartbeats) result(flushed groupcommit.Flushed, barriers error) (HeartbeatBatch, error) {
 	var ok HeartbeatBatch
 	e := &BatchError{barriers: barriers}
 	for i := range b.items {
@@ -282,7 +281,7 @@ func (b *heartbeats) result(flushed groupcommit.Flushed, barriers error, fileSyn
 		return HeartbeatBatch{}, e
 	}
 	if len(b.items) > 0 {
-		b.s.stats.batch(len(ok.Renewed), fileSyncs, ok.DirectorySyncs)
+		b.s.stats.batch(len(ok.Renewed), flushed.ContentSyncs, ok.DirectorySyncs)
 	}
 	return ok, nil
 }

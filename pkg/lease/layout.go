@@ -19,6 +19,8 @@ const (
 	layoutFormat = "shardlease-layout-v1"
 	layoutLimit  = 4 << 10
 	locksDir     = "locks"
+	// strategyScratch is the name, within locksDir, under which content strategies are tried at Open.
+	strategyScratch = "strategy"
 
 	kindWork    = "work"
 	kindTargets = "targets"

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
 )
 
@@ -42,6 +43,10 @@ type Options struct {
 	MaxRecord int
 	// Renewals is how this table makes renewals durable. The zero value is Strict.
 	Renewals Renewals
+	// Strategy is how this table makes the contents of records durable; see groupcommit.Strategy. The zero value is the report's
+	// Serial. Auto is the choice for whoever renews many leases at once: it is fastest or as fast, but measures for some
+	// tenths of a second in Open. Processes on one root may use different ones, and any version of them reads all records.
+	Strategy groupcommit.Strategy
 	// Now is the wall clock, nil means time.Now. It is read under the record's lock.
 	Now func() time.Time
 	// FS is the file system, nil means vfs.OS.

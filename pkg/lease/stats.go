@@ -132,14 +132,11 @@ func (c *counters) beat(records int) {
 	}
 }
 
-// meter times the syncs that pass through it. fileSyncs counts the content syncs of the one batch it was made for.
+// meter times the syncs that pass through it.
 type meter struct {
 	vfs.FS
-	c         *counters
-	fileSyncs atomic.Int64
+	c *counters
 }
-
-func (m *meter) forBatch() *meter { return &meter{FS: m.FS, c: m.c} }
 
 func (m *meter) SyncDir(name string) error {
 	defer m.c.directorySync.since(time.Now())
@@ -151,32 +148,27 @@ func (m *meter) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, err
 	if err != nil || flag&(os.O_WRONLY|os.O_RDWR) == 0 {
 		return f, err
 	}
-	return &meteredFile{f, m}, nil
+	return &meteredFile{f, m.c}, nil
 }
 
 func (h *histogram) since(start time.Time) { h.add(uint64(time.Since(start))) }
 
-func (m *meter) fileSynced(start time.Time) {
-	m.fileSyncs.Add(1)
-	m.c.fileSync.since(start)
-}
-
 type meteredFile struct {
 	vfs.File
-	m *meter
+	c *counters
 }
 
 func (f *meteredFile) Sync() error {
-	defer f.m.fileSynced(time.Now())
+	defer f.c.fileSync.since(time.Now())
 	return f.File.Sync()
 }
 
 func (f *meteredFile) Datasync() error {
-	defer f.m.fileSynced(time.Now())
+	defer f.c.fileSync.since(time.Now())
 	return f.File.Datasync()
 }
 
 func (f *meteredFile) SyncFS() error {
-	defer f.m.fileSynced(time.Now())
+	defer f.c.fileSync.since(time.Now())
 	return f.File.SyncFS()
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -25,8 +26,9 @@ type store struct {
 	root    string
 	kind    string
 	opts    Options
-	fs      *meter   // opts.FS
-	owner   string   // for holders without a name
+	fs      *meter // opts.FS
+	owner   string // for holders without a name
+	writer  *groupcommit.Writer
 	session *session // of one-flush renewals; nil with strict ones
 	dirs    []string
 	locks   []string
@@ -53,6 +55,10 @@ func openStore(root, kind string, opts *Options) (*store, error) {
 		s.dirs = append(s.dirs, filepath.Join(s.root, shardName(shard)))
 		s.locks = append(s.locks, filepath.Join(s.root, locksDir, shardName(shard)+".lock"))
 	}
+	if s.writer, err = groupcommit.NewWriter(s.fs, o.Strategy, filepath.Join(s.root, locksDir, strategyScratch)); err != nil {
+		return nil, fmt.Errorf("lease: Options.Strategy: %w", err)
+	}
+	s.stats = counters{} // what opening has cost is not the table's work
 	if o.Renewals == OneFlush {
 		if err := s.oneFlushPossible(); err != nil {
 			return nil, err
@@ -131,13 +137,23 @@ func (s *store) read(id ID, buf []byte) (Record, []byte, error) {
 		return Record{}, buf, hideAbsence(fmt.Errorf("lease: read record %s: %w", id, err))
 	}
 	r, err := decodeRecord(buf, id, s.opts.MaxRecord)
+	// A reader without the lock may have opened a file that is the record's spare by now, and is being overwritten. The record itself is
+	// whole at any time.
+	for try := 0; err != nil && try < 3; try++ {
+		again, rerr := s.readFile(name, nil)
+		if rerr != nil || bytes.Equal(again, buf) {
+			break
+		}
+		buf = again
+		r, err = decodeRecord(buf, id, s.opts.MaxRecord)
+	}
 	if err == nil && (s.kind == kindTargets) != (r.Targets != nil) {
 		err = fmt.Errorf("%w: %s: it is not of a %s table", ErrCorrupt, id, s.kind)
 	}
 	return r, buf, err
 }
 
-// readFile reads one byte more than a record may have, so that the decoder sees the excess.
+// readFile reads at least one byte more than a record may have, so that the decoder sees the excess.
 func (s *store) readFile(name string, buf []byte) ([]byte, error) {
 	f, err := s.fs.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
@@ -145,7 +161,7 @@ func (s *store) readFile(name string, buf []byte) ([]byte, error) {
 	}
 	defer f.Close() // nothing was written
 	buf = buf[:0]
-	for len(buf) <= s.opts.MaxRecord {
+	for len(buf) <= s.opts.MaxRecord+groupcommit.MaxPadding {
 		if cap(buf)-len(buf) < 512 {
 			buf = append(make([]byte, 0, 2*cap(buf)+2048), buf...)
 		}
@@ -222,7 +238,7 @@ func (s *store) update(id ID, data []byte) groupcommit.Update {
 // write makes one record durable. An error that matches groupcommit.ErrUnknown means that others may see it already. Caller holds the
 // record's lock.
 func (s *store) write(id ID, data []byte) error {
-	b := groupcommit.NewBatch(s.fs)
+	b := s.writer.NewBatch()
 	if err := b.Publish([]groupcommit.Update{s.update(id, data)})[0]; err != nil {
 		_, ferr := b.Flush() // what may have been renamed should not be left without its barrier
 		return fmt.Errorf("lease: write record %s: %w", id, errors.Join(err, ferr))

@@ -112,11 +112,9 @@ func (t *TargetTable) ClaimGroup(ctx context.Context, targets []uint64, payload 
 // HeartbeatGroup renews all members, with one barrier per touched shard, or none: if one is lost, or can't be written, all keep
 // their old time, and so one common expiry. targets is the group as it was claimed, in any order.
 func (t *TargetTable) HeartbeatGroup(ctx context.Context, targets []uint64, tok Token) error {
-	fsys := t.s.fs.forBatch()
-	shards := 0
+	syncs, shards := 0, 0
 	var last Record
 	err := t.s.lockedGroup(ctx, targets, func(g *group, now time.Time) error {
-		g.fs = fsys
 		for i := range g.members {
 			m := &g.members[i]
 			if err := g.owned(m, OpHeartbeat, tok, now); err != nil {
@@ -129,10 +127,10 @@ func (t *TargetTable) HeartbeatGroup(ctx context.Context, targets []uint64, tok 
 				return err
 			}
 		}
-		shards = g.shards()
 		if err := g.write(); err != nil {
 			return err
 		}
+		syncs, shards = g.flushed.ContentSyncs, len(g.flushed.Durable)
 		last = *g.members[0].old
 		last.renew(now)
 		return t.s.inTime(&last)
@@ -141,7 +139,7 @@ func (t *TargetTable) HeartbeatGroup(ctx context.Context, targets []uint64, tok 
 		t.s.stats.failures.Add(1)
 		return err
 	}
-	t.s.stats.batch(len(targets), int(fsys.fileSyncs.Load()), shards)
+	t.s.stats.batch(len(targets), syncs, shards)
 	return nil
 }
 
@@ -169,7 +167,7 @@ func (s *store) newGroup(targets []uint64) (*group, error) {
 	if len(targets) < 1 || len(targets) > MaxGroup {
 		return nil, fmt.Errorf("lease: a group of %d targets, want 1 to %d: %w", len(targets), MaxGroup, fs.ErrInvalid)
 	}
-	g := &group{s: s, fs: s.fs, members: make([]groupMember, len(targets)), targets: make([]uint64, len(targets))}
+	g := &group{s: s, members: make([]groupMember, len(targets)), targets: make([]uint64, len(targets))}
 	for i, target := range targets {
 		if target == 0 {
 			return nil, fmt.Errorf("lease: target 0 is not a branch target: %w", fs.ErrInvalid)
