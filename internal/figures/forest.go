@@ -24,7 +24,7 @@ var verdictColor = map[string]string{"PASS": Green, "FAIL": Vermillion, "INCONCL
 // Forest draws one row per claim: value with interval as a dot with whiskers, the report's value as a diamond, the band as grey
 // shading. All rows share the axis, so their values must be of one unit, or ratios.
 func Forest(s Spec, value Axis, rows ...ForestRow) (Figure, error) {
-	s = s.sized(760, 130+34*len(rows))
+	s = s.sized(760, 138+27*len(rows))
 	if err := s.check(); err != nil {
 		return Figure{}, err
 	}

@@ -23,6 +23,8 @@ type builder struct {
 	words   words
 	numbers map[string]int // figures and diagrams seen in the pass before, by id
 	seen    map[string]int // in this pass
+
+	forestSVG []byte // drawn once, for both passes
 }
 
 // execute fills the template, twice: the second pass knows the numbers of figures that are mentioned before they come.
@@ -65,7 +67,7 @@ func (b *builder) funcs() template.FuncMap {
 		},
 		"reported": b.reported, "verdict": b.verdict, "fact": func(path string) (string, error) { return b.raw("env.json", path) },
 		"raw": b.raw, "seconds": b.seconds, "claims": b.claims, "boundaries": b.boundaries, "summary": b.summary,
-		"list": b.run.list, "cell": func(v any) string { return escape(fmt.Sprint(v)) }, "figure": b.figure, "diagram": b.diagram, "ref": b.ref, "tests": b.tests,
+		"list": b.run.list, "cell": func(v any) string { return escape(fmt.Sprint(v)) }, "figure": b.figure, "diagram": b.diagram, "forest": b.forest, "ref": b.ref, "tests": b.tests,
 	}
 }
 
@@ -78,10 +80,14 @@ func percent(m experiment.Metric) string {
 }
 
 func withInterval(m experiment.Metric) string {
-	if m.Confidence == 0 && m.Low == m.High {
-		return figures.Digits(m.Value)
+	digits := figures.Digits
+	if m.Confidence == 0 { // counts
+		digits = experiment.Number
 	}
-	return figures.Digits(m.Value) + " [" + figures.Digits(m.Low) + ", " + figures.Digits(m.High) + "]"
+	if m.Confidence == 0 && m.Low == m.High {
+		return digits(m.Value)
+	}
+	return digits(m.Value) + " [" + digits(m.Low) + ", " + digits(m.High) + "]"
 }
 
 // link is text that leads to the file of the run it was computed from.
@@ -201,11 +207,8 @@ func (b *builder) diagram(id, caption string) (string, error) {
 	return b.picture("diagram", id, caption, filepath.Join(b.Root, "diagrams", id+".svg"))
 }
 
-func (b *builder) picture(class, id, caption, file string) (string, error) {
-	svg, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("figure %q: %w", id, err)
-	}
+// show numbers a picture and puts it into the text.
+func (b *builder) show(class, id, caption string, svg []byte) (string, error) {
 	if b.seen[id] != 0 {
 		return "", fmt.Errorf("figure %q is shown twice; mention it with ref", id)
 	}

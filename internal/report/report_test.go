@@ -13,6 +13,7 @@ import (
 
 	"shardlease/internal/evidence"
 	"shardlease/internal/experiment"
+	"shardlease/internal/figures"
 )
 
 const nasty = "a <script>alert(1)</script> | & \"b\" *c*"
@@ -21,7 +22,7 @@ const nasty = "a <script>alert(1)</script> | & \"b\" *c*"
 func sealed(t *testing.T, scale experiment.Scale, templates ...string) string {
 	t.Helper()
 	metrics := map[string]*experiment.Metrics{}
-	figures := map[string]bool{}
+	pictures := map[string]bool{}
 	value := 1.0
 	for _, tmpl := range templates {
 		for _, m := range key.FindAllStringSubmatch(tmpl, -1) {
@@ -36,7 +37,7 @@ func sealed(t *testing.T, scale experiment.Scale, templates ...string) string {
 					metrics[name].Metrics = append(metrics[name].Metrics, experiment.Metric{Name: metric, Value: value, Low: value - 0.01, High: value + 0.01, N: 30, Confidence: 0.957, Samples: "raw.csv"})
 				}
 			case "figure":
-				figures[m[2]] = true
+				pictures[m[2]] = true
 			case "list": // the experiment needs some metric to be there
 				name, _, _ := strings.Cut(m[2], "/")
 				metrics[name] = &experiment.Metrics{Experiment: name, Metrics: []experiment.Metric{experiment.Exact("x", 1, "", "raw.csv")}}
@@ -71,11 +72,11 @@ func sealed(t *testing.T, scale experiment.Scale, templates ...string) string {
 		for _, id := range ids {
 			c := experiment.Claim{ID: id, Sentence: nasty, Section: "8.2", Status: experiment.Checked, Metric: first, Report: &one, Band: &experiment.Band{Exact: &one}}
 			spec.Claims = append(spec.Claims, c)
-			verdicts = append(verdicts, experiment.Verdict{Claim: id, Experiment: name, Verdict: experiment.Pass, Value: &one, Reason: nasty})
+			verdicts = append(verdicts, experiment.Verdict{Claim: id, Experiment: name, Verdict: experiment.Pass, Value: &one, Low: &one, High: &one, Report: &one, Reason: nasty})
 		}
 		specs = append(specs, spec)
 	}
-	for id := range figures {
+	for id := range pictures {
 		must(run.Write("figures/"+id+".svg", []byte("<svg xmlns=\"http://www.w3.org/2000/svg\">\n\n<title>"+id+"</title></svg>\n")))
 	}
 	must(run.WriteJSON("env.json", map[string]any{"suitability": "SUITABLE", "cpu": map[string]any{"model": "m", "cores": "2"},
@@ -120,6 +121,9 @@ func TestPaperTemplatesAskForTheSameNumbersAndBuild(t *testing.T) {
 	}
 	if len(list) < 2 {
 		t.Errorf("templates: %v", list)
+	}
+	if _, err := figures.NewRenderer(figures.ScriptPath("../..")); err != nil {
+		t.Skipf("building them needs the charting script: %v", err)
 	}
 	run := sealed(t, experiment.Full, texts...)
 	for _, name := range list {
@@ -236,6 +240,26 @@ func TestFiguresAreNumberedInOrderAndMentionedBeforeTheyCome(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
+	}
+}
+
+func TestForestLeavesOutWhatHasNoRatio(t *testing.T) {
+	v := func(claim string, value, report float64) experiment.Verdict {
+		return experiment.Verdict{Claim: claim, Sentence: "s", Verdict: experiment.Pass, Value: &value, Low: &value, High: &value, Report: &report}
+	}
+	none := v("C5", 1, 1)
+	none.Report = nil
+	f, err := Forest([]experiment.Verdict{v("C1", 0, 0), v("C7", 0, 3), none, v("M1", 64, 64), v("M9", 1.2, 1.943)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for claim, want := range map[string]bool{"C1": false, "C5": false, "C7": false, "M1": true, "M9": true} {
+		if got := bytes.Contains(f.Option, []byte(`"`+claim+`: s"`)); got != want {
+			t.Errorf("claim %s is drawn: %v", claim, got)
+		}
+	}
+	if _, err := Forest(nil); err == nil {
+		t.Error("a figure of nothing was drawn")
 	}
 }
 
