@@ -100,7 +100,14 @@ func (c *campaign) run(ctx context.Context, launcher *mpirun.Launcher, n uint64)
 	if err != nil {
 		return err
 	}
+	err = errors.Join(c.write(launchFile, launch), c.keep(statsFile), c.keep(executionsFile), c.keep(stdoutFile), c.keep(stderrFile))
+	if err != nil {
+		return err
+	}
 	corpus, err := objects(filepath.Join(c.work, "out"))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("it never began: exit code %d; see %s of the run", launch.ExitCode, filepath.Join(filepath.Base(c.env.Dir), filepath.Base(c.dir), stderrFile))
+	}
 	if err != nil {
 		return err
 	}
@@ -108,10 +115,7 @@ func (c *campaign) run(ctx context.Context, launcher *mpirun.Launcher, n uint64)
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		c.write(launchFile, launch), c.write(seedsFile, seeds), c.write(corpusFile, corpus),
-		c.keep(statsFile), c.keep(executionsFile), c.keep(stdoutFile), c.keep(stderrFile),
-	)
+	return errors.Join(c.write(seedsFile, seeds), c.write(corpusFile, corpus))
 }
 
 // writeSeeds makes distinct inputs from the run's seed.

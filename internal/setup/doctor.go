@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +52,7 @@ func Doctor(ctx context.Context, root, out string) []Check {
 		tool(ctx, "strace", Warn, packageFix("strace"), "strace", "--version"),
 		tool(ctx, "jq", Warn, packageFix("jq"), "jq", "--version"),
 		tool(ctx, "chromium", Warn, packageFix("chromium"), "chromium", "--version"),
-		disk(out), cores(), rootUser(), cacheFlag(),
+		loopback(), disk(out), cores(), rootUser(), cacheFlag(),
 	}
 	facts := host.Capture(ctx, root, existingParent(out))
 	checks = append(checks, directorySync(out, facts), suitable(facts))
@@ -95,6 +96,20 @@ func headers(ctx context.Context) Check {
 		return Check{"MPI headers", Bad, "pkg-config does not know ompi-c", packageFix("libopenmpi-dev")}
 	}
 	return Check{"MPI headers", OK, "ompi-c " + version, ""}
+}
+
+// loopback: no other network is needed, but the parts of Open MPI on one machine talk over it.
+func loopback() Check {
+	list, err := net.Interfaces()
+	if err != nil {
+		return Check{"loopback", Bad, err.Error(), "ip link set lo up"}
+	}
+	for _, i := range list {
+		if i.Flags&net.FlagLoopback != 0 && i.Flags&net.FlagUp != 0 {
+			return Check{"loopback", OK, i.Name + " is up", ""}
+		}
+	}
+	return Check{"loopback", Bad, "no loopback interface is up, and Open MPI does not start without", "ip link set lo up"}
 }
 
 func charting(root string) Check {
