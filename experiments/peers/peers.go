@@ -1,0 +1,111 @@
+// Package peers renews the same leases with this project's libraries and with bbolt, SQLite, Pebble and PostgreSQL, on one file system and
+// in one interleaved run. The bench itself is a module of its own, so that nobody who uses the libraries downloads the databases.
+package peers
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"shardlease/internal/child"
+	"shardlease/internal/experiment"
+	"shardlease/internal/host"
+)
+
+//go:embed experiment.yaml
+var files embed.FS
+
+// params are the parameters of experiment.yaml.
+type params struct {
+	WarmUp int        `yaml:"warm_up_rounds"`
+	Cases  []caseSpec `yaml:"cases"`
+}
+
+// caseSpec is one interleaved run.
+type caseSpec struct {
+	Records int      `yaml:"records"`
+	Active  int      `yaml:"active"` // shards that hold records
+	Rounds  int      `yaml:"rounds"`
+	Systems []string `yaml:"systems"` // nil means all
+}
+
+func (c caseSpec) name() string { return fmt.Sprintf("n%dk%d", c.Records, c.Active) }
+
+// Peers is the experiment.
+type Peers struct {
+	spec   *experiment.Spec
+	params map[experiment.Scale]params
+}
+
+// New reads the experiment's file.
+func New() *Peers {
+	spec, p := experiment.MustLoad[params]("peers", files)
+	return &Peers{spec, p}
+}
+
+// Spec returns the experiment's declaration.
+func (x *Peers) Spec() *experiment.Spec { return x.spec }
+
+const bench = "peers-bench"
+
+// Programs names the bench.
+func (x *Peers) Programs() []experiment.Program {
+	return []experiment.Program{{Name: bench, Module: "experiments/peers/bench", Package: "."}}
+}
+
+// versionsFile says which software was measured.
+const versionsFile = "versions.json"
+
+// versions is its content.
+type versions struct {
+	Bench      []string `json:"bench"` // modules with their versions, as linked
+	PostgreSQL string   `json:"postgresql"`
+}
+
+// Run runs each case; PostgreSQL is started and stopped by the bench, with its data on the same file system.
+func (x *Peers) Run(ctx context.Context, env *experiment.Env) error {
+	p := x.params[env.Scale]
+	program := filepath.Join(env.Bin, bench)
+	for i, c := range p.Cases {
+		env.Progress(experiment.Tick{Done: i, Total: len(p.Cases), What: fmt.Sprintf("%d leases in %d shards", c.Records, c.Active)})
+		if env.Rounds > 0 {
+			c.Rounds = env.Rounds
+		}
+		if err := x.runCase(ctx, env, program, p.WarmUp, c); err != nil {
+			return err
+		}
+	}
+	env.Progress(experiment.Tick{Done: len(p.Cases), Total: len(p.Cases), What: "done"})
+	data, err := experiment.EncodeJSON(versions{
+		Bench:      strings.Split(strings.TrimSpace(host.Version(ctx, "go", "version", "-m", program)), "\n"),
+		PostgreSQL: host.Version(ctx, postgresBin+"/postgres", "--version"),
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(env.Dir, versionsFile), data, 0o644)
+}
+
+// postgresBin is where Debian puts the server's programs.
+const postgresBin = "/usr/lib/postgresql/15/bin"
+
+func (x *Peers) runCase(ctx context.Context, env *experiment.Env, program string, warmUp int, c caseSpec) error {
+	out, err := os.Create(filepath.Join(env.Dir, c.name()+".jsonl"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	args := []string{
+		"-dir", filepath.Join(env.Work, c.name()), "-records", strconv.Itoa(c.Records), "-active", strconv.Itoa(c.Active),
+		"-rounds", strconv.Itoa(c.Rounds), "-warmup", strconv.Itoa(warmUp), "-seed", strconv.FormatUint(env.Seed, 10),
+		"-systems", strings.Join(c.Systems, ","), "-postgres", postgresBin,
+	}
+	if err := child.Run(ctx, child.Cmd{Name: program, Args: args, Stdout: out, Stderr: env.Log}); err != nil {
+		return fmt.Errorf("%d leases in %d shards: %w", c.Records, c.Active, err)
+	}
+	return out.Close()
+}
