@@ -12,12 +12,14 @@ import (
 	"shardlease/pkg/groupcommit/vfs"
 )
 
-// The trial batches of a calibration. Small, since all that counts is which strategy is cheapest, and on a slow store each sync takes long.
+// A calibration runs small batches: a first round of a few records, which shows enough where each sync takes long, and then larger
+// ones.
 const (
-	trialRecords = 8
+	firstRecords = 4
+	trialRecords = 16
 	trialBytes   = 600
 	trialRounds  = 5
-	trialTime    = 500 * time.Millisecond // no trial begins later than this
+	trialTime    = time.Second // no batch begins later than this
 	// trialGain is what a strategy must gain over Serial to be taken: below it is noise.
 	trialGain = 0.85
 )
@@ -27,24 +29,24 @@ type trial struct {
 	strategy Strategy
 	w        *Writer
 	updates  []Update
-	took     []time.Duration // of the batches in its steady state
+	first    time.Duration   // of the first round
+	took     []time.Duration // of the others
 }
 
-// best is the shortest time: all that disturbs a batch makes it longer. It is 0 without a measurement.
-func (t *trial) best() time.Duration {
-	if len(t.took) == 0 {
-		return 0
+// best returns the shortest time and for how many records: all that disturbs a batch makes it longer.
+func (t *trial) best(full bool) (time.Duration, int) {
+	if full && len(t.took) > 0 {
+		return slices.Min(t.took), trialRecords
 	}
-	return slices.Min(t.took)
+	return t.first, firstRecords
 }
 
 // calibrate measures the strategies that the file system can do, in dir, and returns the fastest.
 func calibrate(fsys vfs.FS, dir string, can ability) (Strategy, *chooser) {
 	start := time.Now()
-	// The likely winners come first, in case the time does not suffice for all. Without Serial there is nothing to compare with.
-	order := []Strategy{Serial, SpareWholeFS, SpareOverlapped, WholeFS, Spare, Overlapped}
+	// Serial is what the others are compared with. Then the likely winners, in case the time does not suffice for all.
 	var trials []*trial
-	for _, s := range order {
+	for _, s := range []Strategy{Serial, SpareOverlapped, SpareWholeFS, Overlapped, WholeFS, Spare} {
 		if can.limit(s) != s {
 			continue
 		}
@@ -54,12 +56,12 @@ func calibrate(fsys vfs.FS, dir string, can ability) (Strategy, *chooser) {
 		}
 		trials = append(trials, t)
 	}
-	for range trialRounds {
+	for round := range trialRounds + 1 {
 		for _, t := range trials {
 			if time.Since(start) > trialTime {
 				return choose(trials)
 			}
-			if err := t.run(); err != nil {
+			if err := t.run(round); err != nil {
 				return Serial, nil
 			}
 		}
@@ -75,44 +77,51 @@ func newTrial(fsys vfs.FS, dir string, s Strategy) (*trial, error) {
 	return t, fsys.Mkdir(dir, 0o777)
 }
 
-// run runs one batch and notes its time. Spares need two batches before the steady state.
-func (t *trial) run() error {
-	warm := 0
-	if len(t.took) == 0 {
-		warm = 1
-		if t.strategy.spare() {
-			warm = 2
-		}
+// run runs one batch of the round and notes its time. The batches before it, until each record has its spare, don't count.
+func (t *trial) run(round int) error {
+	n, warm := trialRecords, 0
+	if round == 0 {
+		n = firstRecords
 	}
+	if round < 2 && t.strategy.spare() {
+		warm = 2
+	}
+	var took time.Duration
 	for range warm + 1 {
 		start := time.Now()
 		b := t.w.NewBatch()
-		err := errors.Join(b.Publish(t.updates)...)
+		err := errors.Join(b.Publish(t.updates[:n])...)
 		if _, ferr := b.Flush(); err != nil || ferr != nil {
 			return errors.Join(err, ferr)
 		}
-		t.took = append(t.took, time.Since(start))
+		took = time.Since(start)
 	}
-	t.took = t.took[warm:]
+	if round == 0 {
+		t.first = took
+	} else {
+		t.took = append(t.took, took)
+	}
 	return nil
 }
 
 // choose returns the strategy that was fastest, if it was clearly faster than Serial.
 func choose(trials []*trial) (Strategy, *chooser) {
-	limit := time.Duration(trialGain * float64(trials[0].best()))
+	full := !slices.ContainsFunc(trials, func(t *trial) bool { return len(t.took) == 0 })
+	serial, _ := trials[0].best(full)
+	limit := time.Duration(trialGain * float64(serial))
 	var best *trial
 	for _, t := range trials[1:] {
-		if d := t.best(); d > 0 && d < limit {
+		if d, _ := t.best(full); d > 0 && d < limit {
 			best, limit = t, d
 		}
 	}
-	if best == nil {
+	switch {
+	case best == nil:
 		return Serial, nil
-	}
-	if best.strategy.syncing() != wholeFS {
+	case best.strategy.syncing() != wholeFS:
 		return best.strategy, nil
 	}
-	return best.strategy, newChooser(best, trials)
+	return best.strategy, newChooser(best, trials, full)
 }
 
 // chooser decides for each window whether syncfs is worth it. syncfs costs about the same for one record and for a hundred, but
@@ -123,23 +132,22 @@ type chooser struct {
 	estimate atomic.Int64  // nanoseconds of the next syncfs, by the last ones
 }
 
-func newChooser(best *trial, trials []*trial) *chooser {
-	c := &chooser{}
-	var alone *trial
+func newChooser(best *trial, trials []*trial, full bool) *chooser {
+	alone := trials[0]
 	for _, t := range trials {
-		if t.strategy.spare() == best.strategy.spare() && t.strategy.syncing() != wholeFS && t.best() > 0 {
-			if alone == nil || t.best() < alone.best() {
-				alone = t
-			}
+		d, _ := t.best(full)
+		if least, _ := alone.best(full); t.strategy.spare() == best.strategy.spare() && t.strategy.syncing() != wholeFS && d > 0 &&
+			(alone.strategy.spare() != best.strategy.spare() || d < least) {
+			alone = t
 		}
 	}
-	if alone == nil { // no time for it
-		alone = trials[0]
-	}
-	c.alone = alone.strategy.syncing()
-	// Without what both have in common, the syncfs is at least all of the best batch but its barrier. Half is a fair guess for either.
-	c.estimate.Store(int64(best.best()) / 2)
-	c.perSync = (alone.best() - best.best()/2) / trialRecords
+	whole, _ := best.best(full)
+	parts, n := alone.best(full)
+	c := &chooser{alone: alone.strategy.syncing()}
+	// Half of the best batch is its syncfs, the other half, barrier and all, it has in common with the alternative: a fair guess to start
+	// from.
+	c.estimate.Store(int64(whole) / 2)
+	c.perSync = (parts - whole/2) / time.Duration(n)
 	return c
 }
 

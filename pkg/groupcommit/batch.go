@@ -20,7 +20,7 @@ type Update struct {
 //
 //  1. content is made durable (Publish does it by the Strategy, the caller of Replace has done it);
 //  2. the name is switched atomically, and its directory noted as pending;
-//  3. Flush runs one barrier per pending directory, in order of first use (strategies that overlap start them together).
+//  3. Flush runs one barrier per pending directory, in order of first use (Overlapped ones concurrently).
 //
 // A barrier covers every change made in its directory before it starts, so a record's lock may be released once its
 // name is switched; success may be reported only after Flush. A Batch may go on after a Flush. It is not safe for
@@ -141,7 +141,11 @@ type Flushed struct {
 func (b *Batch) Flush() (Flushed, error) {
 	res := Flushed{ContentSyncs: b.syncs}
 	failed := make([]error, len(b.pending))
-	b.each(len(b.pending), b.w.strategy.syncing(), func(i int) { failed[i] = b.w.barriers.sync(b.pending[i]) })
+	mode := b.w.strategy.syncing()
+	if mode == wholeFS {
+		mode = oneByOne // only on journals, where the first barrier does nearly all
+	}
+	b.each(len(b.pending), mode, func(i int) { failed[i] = b.w.barriers.sync(b.pending[i]) })
 	for i, dir := range b.pending {
 		if failed[i] != nil {
 			b.suspect = append(b.suspect, &BarrierError{Dir: dir, Err: failed[i]})

@@ -30,7 +30,7 @@ type Writer struct {
 // the strategy is Serial or Overlapped, it is made and removed again; scratch + ".lock" stays, as the lock that keeps two
 // processes from measuring at the same time.
 //
-// Auto writes some records with each strategy, for at most half a second unless a single sync takes longer, and takes the fastest; Serial
+// Auto writes some records with each strategy, for some tenths of a second, about one where each sync is slow, and takes the fastest; Serial
 // if none is clearly faster. The result holds for all Writers of this process with the same scratch. When syncfs
 // gets slow later, because others write much to the file system, windows that would cost less without it do without it.
 //
