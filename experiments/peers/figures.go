@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
@@ -13,6 +14,8 @@ import (
 // label is a system's name in figures.
 var label = map[string]string{
 	"scalar": "one by one", "batch": "report's batch", "one-flush": "one flush", "limit-fdatasync": "bare write + fdatasync",
+	"strict-overlapped": "overlapped", "strict-wholefs": "whole file system", "strict-spare": "spare exchange",
+	"strict-spare-overlapped": "spare exchange, overlapped", "strict-spare-wholefs": "spare exchange, one syncfs", "strict-auto": "auto",
 	"limit-no-sync": "batch without any sync", "bbolt": "bbolt", "sqlite": "SQLite", "pebble": "Pebble", "postgresql": "PostgreSQL",
 }
 
@@ -72,6 +75,12 @@ func ranking(r *timing.Run, m *experiment.Metrics) (figures.Figure, error) {
 
 // bySize shows the time against the number of leases; nil if there is only one size.
 func bySize(runs []*timing.Run) (*figures.Figure, error) {
+	fastestAt64 := "" // one of the strategies stands for all, or the picture is full of lines
+	for _, r := range runs {
+		if r.Samples[0].Records == 64 && r.Samples[0].Active == 1 {
+			fastestAt64 = fastest(r)
+		}
+	}
 	bySystem := map[string]*figures.Series{}
 	sizes := map[int]bool{}
 	for _, r := range runs {
@@ -81,7 +90,7 @@ func bySize(runs []*timing.Run) (*figures.Figure, error) {
 		}
 		sizes[n] = true
 		for _, s := range r.Systems() {
-			if label[s] == "" || s == "limit-no-sync" {
+			if label[s] == "" || s == "limit-no-sync" || strings.HasPrefix(s, strict) && s != fastestAt64 {
 				continue
 			}
 			m, err := experiment.Median("x", r.Times(s), "ms", r.File)

@@ -16,14 +16,20 @@ import (
 	"shardlease/pkg/lease"
 )
 
-// ownMakers are this project's ways, the report's among them.
+// ownMakers are this project's ways, the report's among them. Each content strategy renews in batches.
 func ownMakers() []maker {
-	return []maker{
+	list := []maker{
 		{"scalar", func(c config) (system, error) { return newTable(c, lease.Options{}, scalar) }},
 		{"batch", func(c config) (system, error) { return newTable(c, lease.Options{}, batch) }},
 		{"one-flush", newOneFlush},
 		{"one-flush-again", newOneFlush}, // the A/A control
 	}
+	for _, s := range append(groupcommit.Strategies(), groupcommit.Auto) {
+		if s != groupcommit.Serial { // that is "batch"
+			list = append(list, maker{"strict-" + s.String(), func(c config) (system, error) { return newTable(c, lease.Options{Strategy: s}, batch) }})
+		}
+	}
+	return list
 }
 
 func newOneFlush(c config) (system, error) {
