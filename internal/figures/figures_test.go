@@ -151,7 +151,7 @@ func TestLabelsAreSpreadWithoutOverlap(t *testing.T) {
 }
 
 func TestDigits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 64: "64.0", 174.842: "175", 1.9430: "1.94", 0.00512: "0.00512", 1234567: "1.23e+06", -2.5: "-2.50", 999999: "999999"} {
+	for v, want := range map[float64]string{0: "0", 64: "64.0", 174.842: "175", 1.9430: "1.94", 0.00512: "0.00512", 1234567: "1.23e+06", -2.5: "-2.50", 654321: "654321", 999999: "1e+06", 0.99999: "1.00", 99.99: "100"} {
 		if got := Digits(v); got != want {
 			t.Errorf("Digits(%v) = %s, want %s", v, got, want)
 		}

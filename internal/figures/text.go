@@ -67,16 +67,16 @@ func measureText() string {
 
 // Digits writes a measured value with three significant digits, and never in exponent form between 0.001 and a million.
 func Digits(v float64) string {
-	abs := math.Abs(v)
-	switch {
-	case v == 0:
+	if v == 0 {
 		return "0"
-	case abs >= 1e6 || abs < 1e-3:
-		return strconv.FormatFloat(v, 'g', 3, 64)
-	case abs >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
-	return strconv.FormatFloat(v, 'f', 2-int(math.Floor(math.Log10(abs))), 64)
+	// The exponent is that of the rounded value: 0.9999 is 1.00 and not 1.000.
+	_, digits, _ := strings.Cut(strconv.FormatFloat(v, 'e', 2, 64), "e")
+	exponent, err := strconv.Atoi(digits)
+	if err != nil || exponent >= 6 || exponent < -3 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', max(2-exponent, 0), 64)
 }
 
 func textLines(s string) int { return strings.Count(s, "\n") + 1 }

@@ -3,6 +3,19 @@
 //
 // Nothing is typed in twice. A template names what it wants ("micro.one.speedup") and gets it with a link to the file that holds
 // the raw samples; a name that is not in the run is an error, and an error leaves the report that was there untouched.
+//
+// Functions of a template, besides those of text/template. KEY is experiment.metric:
+//
+//	num KEY, exact KEY, pct KEY, ci KEY   the value: three digits, all digits, percent, with its interval
+//	n KEY, level KEY                      the number of samples, the confidence level really reached
+//	reported CLAIM, verdict CLAIM         the report's own value, the verdict
+//	fact PATH, raw FILE PATH, list FILE   a value of env.json, of any JSON file of the run; its elements, to range over
+//	cell VALUE                            any text of the run, safe in a table
+//	claims [EXPERIMENT...], boundaries    tables of what is decided, and of what is not
+//	summary, forest CAPTION               all verdicts in a line, in a figure
+//	figure ID CAPTION, diagram ID CAPTION, ref ID
+//	tests INVARIANT                       the tests that cite it
+//	has EXPERIMENT, seconds STEP
 package report
 
 import (
