@@ -29,9 +29,11 @@ type Config struct {
 	Targets int // branch targets of each lane
 	Lanes   int // goroutines, each with a table of its own on the same root, as processes would have
 	Shards  int
-	Twin    string // "" is the product; the other names are broken on purpose
-	First   int64  // operations are numbered from here: above those of an earlier run on the same disk
-	Survive bool   // the disk fails: a failed operation is not the end, and what is found by reading is worked with
+	// Strategy is how the tables make contents durable.
+	Strategy groupcommit.Strategy
+	Twin     string // "" is the product; the other names are broken on purpose
+	First    int64  // operations are numbered from here: above those of an earlier run on the same disk
+	Survive  bool   // the disk fails: a failed operation is not the end, and what is found by reading is worked with
 }
 
 // Default is the workload of the experiment, without its scale.
@@ -55,7 +57,7 @@ func openTargets(c Config, fsys vfs.FS, now func() time.Time) (*lease.TargetTabl
 }
 
 func options(c Config, fsys vfs.FS, now func() time.Time) *lease.Options {
-	return &lease.Options{Shards: c.Shards, TTL: ttl, Now: now, FS: fsys}
+	return &lease.Options{Shards: c.Shards, TTL: ttl, Strategy: c.Strategy, Now: now, FS: fsys}
 }
 
 func itemID(i int) lease.ID { return lease.SumID(fmt.Appendf(nil, "item-%d", i)) }
