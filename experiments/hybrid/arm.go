@@ -200,9 +200,13 @@ func (a *arm) killVictim(ctx context.Context) error {
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// hidden replaces temporary folders, which differ from run to run and may hold a name.
+// hidden replaces temporary folders, which differ from run to run and may hold a name, and the machine's name in that of a coordinator.
 func (a *arm) hidden(text string) string {
-	return host.WithoutHome(strings.NewReplacer(a.env.Work, "$WORK", a.env.Dir, "$OUT", a.env.Bin, "$BIN", a.env.Root, "$ROOT").Replace(text))
+	replace := []string{a.env.Work, "$WORK", a.env.Dir, "$OUT", a.env.Bin, "$BIN", a.env.Root, "$ROOT"}
+	if name, err := os.Hostname(); err == nil {
+		replace = append(replace, name+":", "host:")
+	}
+	return host.WithoutHome(strings.NewReplacer(replace...).Replace(text))
 }
 
 // hide is a writer that hides.

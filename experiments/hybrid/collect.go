@@ -186,7 +186,7 @@ func (a *arm) readRecords(ctx context.Context) ([]Record, error) {
 			return nil, err
 		}
 		r := Record{SHA256: payload.SHA256, Status: string(rec.Status), Fence: rec.Token.Fence, Attempts: rec.Attempts, Steals: rec.Steals,
-			Owner: rec.Holder.Owner, PreviousOwner: rec.PreviousOwner, Children: []string{}}
+			Owner: a.hidden(rec.Holder.Owner), PreviousOwner: a.hidden(rec.PreviousOwner), Children: []string{}}
 		for _, c := range manifest.Children {
 			r.Children = append(r.Children, c.SHA256)
 		}

@@ -74,6 +74,31 @@ func TestExpiredLeaseWhoseInputIsGoneIsGivenUp(t *testing.T) {
 	contains(t, j.text.text(), "can't be recovered")
 }
 
+// A table that holds another kind of work, such as a standalone campaign's: its expired lease is reported and left as it is.
+func TestExpiredLeaseOfAnotherKindIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "yyyyy")
+	o := b.options("symcc")
+	o.MaxIdle, o.LeaseTTL = 1200*time.Millisecond, time.Second
+	table, err := lease.Open(o.LeaseDir, &lease.Options{Shards: o.Shards, TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	id := lease.SumID([]byte("other"))
+	tok, err := table.Claim(t.Context(), id, []byte(`{"schema":"symcc-standalone-work-v1"}`), lease.Holder{Owner: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // its TTL
+	j := b.start(o)
+	j.wait(b, o, campaign.ExitOK)
+	contains(t, j.text.text(), "left alone")
+	if rec, err := table.Lookup(id); err != nil || rec.Token != tok || rec.Status != lease.Leased {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+}
+
 // A crash after BeginCommit, before and in the middle of publication: the next coordinator finishes the commit from the manifest, publishes
 // each child once, and does not run the item again.
 func TestCommitBegunByADeadCoordinatorIsFinished(t *testing.T) {
@@ -257,7 +282,7 @@ func TestForgedResultsAreRejected(t *testing.T) {
 	}
 	sum := lease.SumID([]byte("forged")).String()
 	forged := resultMsg{Schema: schemaResult, Dispatch: m.workers[0].dispatch, StagingID: strings.Repeat("0", 32), Generated: 1,
-		Outputs: []outputMsg{{SHA256: sum, Size: 6, Map: []byte{1, 1}}}} // nothing is staged there
+		Outputs: []outputMsg{{SHA256: sum, Map: []byte{1, 1}}}} // nothing is staged there
 	step(campaign.Message{From: 1, Tag: campaign.TagResult, Data: encode(forged)})
 	if m.counters.Rejected != 1 || !m.workers[0].quarantined || m.phase != stopping || m.code != campaign.ExitIncomplete {
 		t.Errorf("rejected %d, phase %v, code %d", m.counters.Rejected, m.phase, m.code)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"shardlease/pkg/lease"
 )
@@ -73,6 +74,7 @@ func (e *entry) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Token
 	}
 	e.mu.Unlock()
 
+	began := time.Now()
 	f := HeartbeatFenced(ctx, e.work, active, e.targets, groups, nil)
 
 	e.mu.Lock()
@@ -81,7 +83,7 @@ func (e *entry) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Token
 	e.calls++
 	e.trouble = f.Err()
 	e.mu.Unlock()
-	e.log.heartbeat(f)
+	e.log.heartbeat(f, began)
 	return f.Batch, f.WorkErr
 }
 

@@ -10,7 +10,7 @@ import (
 // Event is one line of the event log: JSON, one object a line, in the order in which they happened in this coordinator.
 // Fields that do not apply are left out.
 type Event struct {
-	TimeS  float64 `json:"time_s"` // Unix time
+	TimeS  float64 `json:"time_s"` // Unix time; of a heartbeat, when it began
 	Event  string  `json:"event"`  // one of the constants below
 	Owner  string  `json:"owner"`
 	SHA256 string  `json:"sha256,omitempty"` // the input
@@ -21,6 +21,7 @@ type Event struct {
 	// EventHeartbeat: how many work leases the one call was for, and its outcome.
 	Counters       *Counters `json:"counters,omitempty"`
 	DirectorySyncs int       `json:"directory_syncs,omitempty"`
+	ElapsedS       float64   `json:"elapsed_s,omitempty"`
 
 	// EventDone: what the item brought. EventSample: state of the campaign.
 	Generated int `json:"generated,omitempty"`
@@ -64,7 +65,9 @@ func (l *EventLog) add(ev Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ev.TimeS = float64(l.now().UnixMicro()) / 1e6
+	if ev.TimeS == 0 {
+		ev.TimeS = unix(l.now())
+	}
 	ev.Owner = l.owner
 	if _, err := l.w.Write(append(encode(ev), '\n')); err != nil && l.err == nil {
 		l.err = err
@@ -81,8 +84,10 @@ func (l *EventLog) Err() error {
 	return l.err
 }
 
-func (l *EventLog) heartbeat(f Fenced) {
-	ev := Event{Event: EventHeartbeat, Counters: &f.Counters, DirectorySyncs: f.Batch.DirectorySyncs}
+func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+func (l *EventLog) heartbeat(f Fenced, began time.Time) {
+	ev := Event{Event: EventHeartbeat, TimeS: unix(began), Counters: &f.Counters, DirectorySyncs: f.Batch.DirectorySyncs, ElapsedS: time.Since(began).Seconds()}
 	if err := f.Err(); err != nil {
 		ev.Detail = err.Error()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"shardlease/internal/campaign"
 	"shardlease/pkg/lease"
@@ -65,8 +66,9 @@ func (f *Fenced) Err() error { return errors.Join(f.WorkErr, errors.Join(f.Group
 
 // HeartbeatFenced renews everything that a coordinator holds: the active work leases of all workers in one HeartbeatMany when the table
 // has that call, one by one otherwise; then each target group on its own, whatever became of the work leases. A nil
-// table has nothing to renew. It never fails: outcomes are counted, and whether a result may be published is decided by the table when its
-// commit begins, not here.
+// table has nothing to renew. If ctx has a deadline, the work leases get half of the time at most, so that a storage that hangs on one of
+// them leaves time for the groups. It never fails: outcomes are counted, and whether a result may be published is decided by the table when
+// its commit begins, not here.
 //
 // Two rules meet in the batch. The report's rule (section 5.2): a batch that reports an error is no success for any of its members, so each
 // counts as failed. The rule of isolation (F312): one bad record must not starve the others. Both hold because they
@@ -77,11 +79,13 @@ func (f *Fenced) Err() error { return errors.Join(f.WorkErr, errors.Join(f.Group
 func HeartbeatFenced(ctx context.Context, work WorkLeases, active map[int]Lease, targets TargetLeases, groups, pending []Group) Fenced {
 	var f Fenced
 	if work != nil && len(active) > 0 {
+		half, cancel := halfTime(ctx)
 		if batch, ok := work.(campaign.Beater); ok {
-			f.batch(ctx, batch, active)
+			f.batch(half, batch, active)
 		} else {
-			f.scalar(ctx, work, active)
+			f.scalar(half, work, active)
 		}
+		cancel()
 	}
 	if targets != nil {
 		for _, group := range slices.Concat(groups, pending) {
@@ -95,6 +99,14 @@ func HeartbeatFenced(ctx context.Context, work WorkLeases, active map[int]Lease,
 		}
 	}
 	return f
+}
+
+func halfTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
 // batch counts a member as renewed only if a call without any error says so. Two workers with the same lease are one

@@ -189,3 +189,28 @@ func TestItemFinishedWhileTheHeartbeatRanDidNotFail(t *testing.T) {
 		t.Errorf("counters %+v, want %+v; %d calls, batch %+v, %v", total, want, calls, batch, err)
 	}
 }
+
+// A storage that hangs on the work leases until their time is over must leave the groups time of their own.
+func TestHangingWorkBatchLeavesTimeForTheGroups(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	a := fakeLease("a", 1)
+	f := HeartbeatFenced(ctx, hangingTable{}, map[int]Lease{1: a}, liveTargets{}, []Group{{}}, nil)
+	if want := (Counters{WorkFailed: 1, TargetOK: 1}); f.Counters != want {
+		t.Errorf("counters %+v, want %+v: %v", f.Counters, want, f.Err())
+	}
+}
+
+type hangingTable struct{}
+
+func (hangingTable) Heartbeat(context.Context, lease.ID, lease.Token) error { return nil }
+func (hangingTable) HeartbeatMany(ctx context.Context, _ map[lease.ID]lease.Token) (lease.HeartbeatBatch, error) {
+	<-ctx.Done()
+	return lease.HeartbeatBatch{}, ctx.Err()
+}
+
+type liveTargets struct{}
+
+func (liveTargets) HeartbeatGroup(ctx context.Context, _ []uint64, _ lease.Token) error {
+	return ctx.Err()
+}

@@ -67,6 +67,7 @@ type Master struct {
 	hangs      afl.Coverage
 	workers    []workerState
 	baseline   bool // all that was there at the start is measured
+	lastScan   time.Time
 	nextScan   time.Time
 	nextRedo   time.Time
 	nextSample time.Time
@@ -189,7 +190,8 @@ func (m *Master) checkEnd() {
 	if m.busy() > 0 || !m.baseline || !m.inputs.idle() {
 		m.idleSince = m.now
 	}
-	if m.opts.MaxIdle > 0 && m.now.Sub(m.idleSince) >= m.opts.MaxIdle {
+	// What was published last is found by the next scan, however short MaxIdle is.
+	if m.opts.MaxIdle > 0 && m.now.Sub(m.idleSince) >= m.opts.MaxIdle && m.lastScan.After(m.idleSince) {
 		m.stop(campaign.ExitOK, fmt.Sprintf("nothing to do for %s", m.opts.MaxIdle))
 	}
 }
@@ -197,7 +199,7 @@ func (m *Master) checkEnd() {
 // look scans the queues when that is due and measures some of what was found.
 func (m *Master) look(ctx context.Context) {
 	if !m.now.Before(m.nextScan) {
-		m.nextScan = m.now.Add(scanInterval)
+		m.lastScan, m.nextScan = m.now, m.now.Add(scanInterval)
 		m.complain("scan", m.inputs.scan())
 	}
 	if len(m.inputs.unmeasured) > 0 {
@@ -245,6 +247,7 @@ func (m *Master) redo(ctx context.Context) (needed map[string]bool, err error) {
 		switch {
 		case first:
 			m.counters.Redone++
+			m.idleSince = m.now
 			m.site.log.add(Event{Event: EventRedo, SHA256: payloadSum(rec), Fence: rec.Token.Fence})
 		case errors.Is(rerr, lease.ErrLocked): // its coordinator lives and is at just this
 			rerr = nil
@@ -266,13 +269,13 @@ func (m *Master) recoverExpired(ctx context.Context) error {
 	errs := []error{err}
 	for _, rec := range records {
 		it, sum, err := decodeItem(rec)
-		if err == nil {
-			err = m.inputs.recover(it, sum)
-		}
 		if err != nil {
+			errs = append(errs, fmt.Errorf("an expired lease is left alone: %w", err)) // somebody else's kind of work
+			continue
+		}
+		if err := m.inputs.recover(it, sum); err != nil {
 			m.counters.Unrecoverable++
-			errs = append(errs, fmt.Errorf("expired lease %s can't be recovered: %w", rec.ID, err))
-			errs = append(errs, m.abandonExpired(ctx, rec))
+			errs = append(errs, fmt.Errorf("expired lease %s can't be recovered: %w", rec.ID, err), m.abandonExpired(ctx, rec))
 		}
 	}
 	return errors.Join(errs...)

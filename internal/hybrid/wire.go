@@ -53,7 +53,6 @@ type (
 	// outputMsg is one staged output with what afl-showmap said about it.
 	outputMsg struct {
 		SHA256  string      `json:"sha256"`
-		Size    int64       `json:"size"`
 		Verdict afl.Verdict `json:"verdict"`
 		Map     []byte      `json:"map"`
 	}
@@ -190,8 +189,8 @@ func decodeResult(data []byte) (resultMsg, error) {
 		if !campaign.IsHex(out.SHA256, 64) || i > 0 && m.Outputs[i-1].SHA256 >= out.SHA256 {
 			return m, errors.New("sums are not well-formed, sorted and unique")
 		}
-		if out.Size <= 0 || out.Verdict < afl.OK || out.Verdict > afl.Crash {
-			return m, fmt.Errorf("output of %d bytes, verdict %d", out.Size, out.Verdict)
+		if out.Verdict < afl.OK || out.Verdict > afl.Crash {
+			return m, fmt.Errorf("verdict %d", out.Verdict)
 		}
 		if err := new(afl.Map).UnmarshalBinary(out.Map); err != nil {
 			return m, err

@@ -251,7 +251,7 @@ func (w *Worker) filter(ctx context.Context, outputs []campaign.Output) (kept []
 			return nil, nil, err
 		}
 		kept = append(kept, outputs[i])
-		msgs = append(msgs, outputMsg{SHA256: lease.SumID(data[i]).String(), Size: int64(len(data[i])), Verdict: verdict, Map: raw})
+		msgs = append(msgs, outputMsg{SHA256: lease.SumID(data[i]).String(), Verdict: verdict, Map: raw})
 	}
 	return kept, msgs, nil
 }
@@ -280,7 +280,7 @@ func (w *Worker) log(what string, e campaign.Execution) {
 	if w.opts.ExecutionLog == "" {
 		return
 	}
-	line := Execution{SHA256: w.work.SHA256, Fence: w.work.Fence, Rank: w.rank, Event: what, TimeS: float64(w.env.Now().UnixMicro()) / 1e6,
+	line := Execution{SHA256: w.work.SHA256, Fence: w.work.Fence, Rank: w.rank, Event: what, TimeS: unix(w.env.Now()),
 		Outputs: len(e.Outputs), Retcode: e.Retcode, TimedOut: e.TimedOut, Problem: e.Problem}
 	f, err := w.env.FS.OpenFile(w.opts.ExecutionLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
 	if err == nil {
