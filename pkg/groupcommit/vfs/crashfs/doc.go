@@ -36,7 +36,7 @@
 // These five stand for the very many mixtures of pages that are legal; they are equal for small changes, and equal ones
 // count once. Overwritten bytes never read as zeros: blocks that were allocated keep the old bytes or get the new ones.
 //
-// A sync that fails (see [FS.WithFaults]) leaves what it should have covered in doubt: it may be on the disk or not. The
+// A sync that fails (see WithFaults) leaves what it should have covered in doubt: it may be on the disk or not. The
 // next sync that succeeds forgets it, though reads go on showing it. That is Linux since 4.13, where a failed write-back
 // marks its pages clean, so that calling fsync again "succeeds" and loses the data. The same holds for a directory
 // whose sync failed. A process that ends loses its locks and its open files and nothing else; see [FS.Process].

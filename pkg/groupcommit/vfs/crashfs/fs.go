@@ -38,17 +38,17 @@ func (f *FS) SetClock(now func() time.Time) {
 	f.d.now = now
 }
 
-// WithFaults returns a view of f on which fault decides over each operation: nil lets it happen, an error fails it with
-// that cause. A failed operation does nothing, except that a failed sync leaves what it should have covered in doubt: see
-// the package comment. A file is known by the name it was opened with. Wrap with faultfs where the disk itself should
-// stay well. fault may be called concurrently.
-func (f *FS) WithFaults(fault func(*vfs.Call) error) vfs.FS {
-	return vfs.Intercept(f, func(c *vfs.Call, do func() error) error {
+// WithFaults returns a view of the file system, or of the process, on which fault decides over each operation: nil lets it
+// happen, an error fails it with that cause. A failed operation does nothing, except that a failed sync leaves what it should
+// have covered in doubt: see the package comment. A file is known by the name it was opened with. Wrap with faultfs where the
+// disk itself should stay well. fault may be called concurrently.
+func (v view) WithFaults(fault func(*vfs.Call) error) vfs.FS {
+	return vfs.Intercept(v, func(c *vfs.Call, do func() error) error {
 		err := fault(c)
 		if err == nil {
 			return do()
 		}
-		f.d.failSync(c)
+		v.d.failSync(c)
 		return wrap(c.Op, c.Name, c.NewName, err)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -292,4 +293,35 @@ func BenchmarkStates(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/state")
+}
+
+func TestFaultsOfAProcessAreItsOwnAndEndWithIt(t *testing.T) {
+	disk := crashfs.New()
+	p := disk.Process()
+	failing := true
+	fsys := p.WithFaults(func(c *vfs.Call) error {
+		if failing && c.Op == vfs.OpMkdir {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := fsys.Mkdir("/a", 0o777); !errors.Is(err, syscall.EIO) {
+		t.Errorf("failing: %v", err)
+	}
+	if err := disk.Mkdir("/a", 0o777); err != nil {
+		t.Errorf("another process: %v", err)
+	}
+	failing = false
+	lock, err := fsys.TryLock("/lock", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	if err := fsys.Mkdir("/b", 0o777); !errors.Is(err, crashfs.ErrKilled) {
+		t.Errorf("killed: %v", err)
+	}
+	if _, err := disk.TryLock("/lock", 0); err != nil {
+		t.Errorf("the lock of a killed process: %v", err)
+	}
+	_ = lock.Close() // the process is gone, and with it the lock
 }
