@@ -11,14 +11,6 @@ import (
 	"shardlease/internal/timing"
 )
 
-// label is a system's name in figures.
-var label = map[string]string{
-	"scalar": "one by one", "batch": "report's batch", "one-flush": "one flush", "limit-fdatasync": "bare write + fdatasync",
-	"strict-overlapped": "overlapped", "strict-wholefs": "whole file system", "strict-spare": "spare exchange",
-	"strict-spare-overlapped": "spare exchange, overlapped", "strict-spare-wholefs": "spare exchange, one syncfs", "strict-auto": "auto",
-	"limit-no-sync": "batch without any sync", "bbolt": "bbolt", "sqlite": "SQLite", "pebble": "Pebble", "postgresql": "PostgreSQL",
-}
-
 // Figures draws the experiment's figures from the raw files of dir.
 func Figures(dir string) ([]figures.Figure, error) {
 	runs, err := timing.ReadAll(dir, "n*k*.jsonl")
@@ -51,14 +43,14 @@ func Figures(dir string) ([]figures.Figure, error) {
 func ranking(r *timing.Run, m *experiment.Metrics) (figures.Figure, error) {
 	var rows []figures.ForestRow
 	for _, s := range r.Systems() {
-		if label[s] == "" {
+		if timing.Label[s] == "" {
 			continue // the control
 		}
 		v, ok := m.Get("n64k1." + timing.MetricName(s) + ".ms")
 		if !ok {
 			return figures.Figure{}, fmt.Errorf("no median of %s", s)
 		}
-		rows = append(rows, figures.ForestRow{Label: label[s], Value: v.Value, Interval: &figures.Interval{Low: v.Low, High: v.High}})
+		rows = append(rows, figures.ForestRow{Label: timing.Label[s], Value: v.Value, Interval: &figures.Interval{Low: v.Low, High: v.High}})
 	}
 	slices.SortFunc(rows, func(a, b figures.ForestRow) int {
 		if a.Value < b.Value {
@@ -78,7 +70,7 @@ func bySize(runs []*timing.Run) (*figures.Figure, error) {
 	fastestAt64 := "" // one of the strategies stands for all, or the picture is full of lines
 	for _, r := range runs {
 		if r.Samples[0].Records == 64 && r.Samples[0].Active == 1 {
-			fastestAt64 = fastest(r)
+			fastestAt64 = r.Fastest()
 		}
 	}
 	bySystem := map[string]*figures.Series{}
@@ -90,7 +82,7 @@ func bySize(runs []*timing.Run) (*figures.Figure, error) {
 		}
 		sizes[n] = true
 		for _, s := range r.Systems() {
-			if label[s] == "" || s == "limit-no-sync" || strings.HasPrefix(s, strict) && s != fastestAt64 {
+			if timing.Label[s] == "" || s == "limit-no-sync" || strings.HasPrefix(s, timing.Strict) && s != fastestAt64 {
 				continue
 			}
 			m, err := experiment.Median("x", r.Times(s), "ms", r.File)
@@ -98,7 +90,7 @@ func bySize(runs []*timing.Run) (*figures.Figure, error) {
 				return nil, err
 			}
 			if bySystem[s] == nil {
-				bySystem[s] = &figures.Series{Name: label[s], Kind: figures.LineMarks}
+				bySystem[s] = &figures.Series{Name: timing.Label[s], Kind: figures.LineMarks}
 			}
 			bySystem[s].Points = append(bySystem[s].Points, figures.Point{X: float64(n), Y: m.Value, Interval: &figures.Interval{Low: m.Low, High: m.High}})
 		}

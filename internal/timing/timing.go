@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,4 +143,77 @@ func (r *Run) Ratio(name, a, b string) (experiment.Metric, error) {
 		}
 	}
 	return experiment.Ratio(name, r.Times(a), r.Times(b), r.File)
+}
+
+// The systems that ratios are about, by the names that the bench gives them. Content strategies have a common prefix.
+const (
+	Scalar    = "scalar"
+	Batch     = "batch"
+	OneFlush  = "one-flush"
+	Again     = "one-flush-again"
+	Bare      = "limit-fdatasync"
+	Bolt      = "bbolt"
+	Strict    = "strict-"
+	Automatic = Strict + "auto"
+)
+
+// Fastest is the content strategy with the smallest median, Automatic excepted; "" if none was timed.
+func (r *Run) Fastest() string {
+	best, least := "", math.Inf(1)
+	for _, s := range r.Systems() {
+		if !strings.HasPrefix(s, Strict) || s == Automatic {
+			continue
+		}
+		times := slices.Sorted(slices.Values(r.Times(s)))
+		if m := times[len(times)/2]; m < least {
+			best, least = s, m
+		}
+	}
+	return best
+}
+
+// Ratios gives, as far as both systems of a ratio were timed:
+//
+//	<prefix>.<system>.gain              scalar over the system
+//	<prefix>.best_strict.gain           scalar over the fastest content strategy
+//	<prefix>.best_strict.against_batch  report's batch over the fastest content strategy
+//	<prefix>.auto.over_best             Auto over the fastest content strategy
+//	<prefix>.auto.over_batch            Auto over the report's batch
+//	<prefix>.one_flush.against_bbolt    bbolt over one-flush
+//	<prefix>.one_flush.over_bare        one-flush over one bare write and fdatasync
+//	<prefix>.control                    one-flush over itself
+func (r *Run) Ratios(prefix string) ([]experiment.Metric, error) {
+	ratios := [][3]string{
+		{".one_flush.against_bbolt", Bolt, OneFlush}, {".one_flush.over_bare", OneFlush, Bare}, {".control", OneFlush, Again},
+		{".auto.over_batch", Automatic, Batch},
+	}
+	if best := r.Fastest(); best != "" {
+		ratios = append(ratios, [3]string{".best_strict.gain", Scalar, best}, [3]string{".best_strict.against_batch", Batch, best},
+			[3]string{".auto.over_best", Automatic, best})
+	}
+	for _, s := range r.Systems() {
+		if s != Scalar {
+			ratios = append(ratios, [3]string{"." + MetricName(s) + ".gain", Scalar, s})
+		}
+	}
+	var out []experiment.Metric
+	for _, ratio := range ratios {
+		m, err := r.Ratio(prefix+ratio[0], ratio[1], ratio[2])
+		if errors.Is(err, ErrNotTimed) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// Label is a system's name in figures. The control has none: it is not drawn.
+var Label = map[string]string{
+	"scalar": "one by one", "batch": "report's batch", "one-flush": "one flush", "limit-fdatasync": "bare write + fdatasync",
+	"strict-overlapped": "overlapped", "strict-wholefs": "whole file system", "strict-spare": "spare exchange",
+	"strict-spare-overlapped": "spare exchange, overlapped", "strict-spare-wholefs": "spare exchange, one syncfs", "strict-auto": "auto",
+	"limit-no-sync": "batch without any sync", "bbolt": "bbolt", "sqlite": "SQLite", "pebble": "Pebble", "postgresql": "PostgreSQL",
 }

@@ -32,6 +32,7 @@ type config struct {
 	active  int // shards that hold records
 	shards  int
 	pgBin   string
+	latency time.Duration // added to each sync of this project's systems
 	payload []byte
 }
 
@@ -93,6 +94,7 @@ func run() error {
 	flag.StringVar(&c.dir, "dir", "", "directory on the file system under test; made, and removed at the end")
 	flag.IntVar(&c.active, "active", 1, "shards that hold records")
 	flag.IntVar(&c.shards, "shards", 64, "shards of the lease table")
+	flag.DurationVar(&c.latency, "latency", 0, "let each sync of this project's systems take so much longer: a networked store")
 	flag.StringVar(&c.pgBin, "postgres", "/usr/lib/postgresql/15/bin", "where PostgreSQL's programs are")
 	flag.Parse()
 	if c.dir == "" || flag.NArg() > 0 {

@@ -47,7 +47,7 @@ func newTable(c config, opts lease.Options, pass func(*table) error) (system, er
 	opts.Shards, opts.TTL = c.shards, time.Hour
 	var claiming atomic.Bool // claims are not measured; without their syncs ten thousand of them take no minutes
 	claiming.Store(true)
-	opts.FS = syncless(&claiming)
+	opts.FS = intercepted(&claiming, c.latency)
 	t, err := lease.Open(filepath.Join(c.dir, "leases"), &opts)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func limitMakers() []maker {
 }
 
 func newSyncless(c config) (system, error) {
-	t, err := lease.Open(filepath.Join(c.dir, "leases"), &lease.Options{Shards: c.shards, TTL: time.Hour, FS: syncless(nil)})
+	t, err := lease.Open(filepath.Join(c.dir, "leases"), &lease.Options{Shards: c.shards, TTL: time.Hour, FS: intercepted(nil, 0)})
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,9 @@ func newSyncless(c config) (system, error) {
 
 // bare overwrites as many bytes as the renewals need at least, a number and a time each, and flushes once.
 type bare struct {
-	f    vfs.File
-	data []byte
+	f       vfs.File
+	data    []byte
+	latency time.Duration
 }
 
 func newBare(c config) (system, error) {
@@ -131,7 +132,7 @@ func newBare(c config) (system, error) {
 		return nil, err
 	}
 	f, err := vfs.OS.OpenFile(name, os.O_WRONLY, 0)
-	return &bare{f, data}, err
+	return &bare{f, data, c.latency}, err
 }
 
 func (s *bare) renew(now time.Time) error {
@@ -141,18 +142,22 @@ func (s *bare) renew(now time.Time) error {
 	if _, err := s.f.WriteAt(s.data, 0); err != nil {
 		return err
 	}
+	time.Sleep(s.latency)
 	return s.f.Datasync()
 }
 
 func (s *bare) Close() error { return s.f.Close() }
 
-// syncless is the real file system with every sync left out while on is true; nil means always.
-func syncless(on *atomic.Bool) vfs.FS {
+// intercepted is the real file system, with every sync left out while syncless is true (nil means always) and otherwise longer by latency.
+func intercepted(syncless *atomic.Bool, latency time.Duration) vfs.FS {
 	return vfs.Intercept(vfs.OS, func(c *vfs.Call, do func() error) error {
 		switch c.Op {
 		case vfs.OpSync, vfs.OpDatasync, vfs.OpSyncDir, vfs.OpSyncFS:
-			if on == nil || on.Load() {
+			if syncless == nil || syncless.Load() {
 				return nil
+			}
+			if latency > 0 {
+				time.Sleep(latency)
 			}
 		}
 		return do()
