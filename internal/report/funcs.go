@@ -50,7 +50,7 @@ func (b *builder) execute(source string) (string, error) {
 // funcs are the functions of the template.
 func (b *builder) funcs() template.FuncMap {
 	return template.FuncMap{
-		"has": b.run.has,
+		"has": b.run.has, "drawn": b.drawn,
 		"num": func(key string) (string, error) {
 			return b.metric(key, func(m experiment.Metric) string { return figures.Digits(m.Value) })
 		},
@@ -200,6 +200,12 @@ var blankLines = regexp.MustCompile(`\n\s*\n+`)
 // figure puts a figure of the run into the text, numbered. The picture is the one that was sealed with the run.
 func (b *builder) figure(id, caption string) (string, error) {
 	return b.picture("measured", id, caption, filepath.Join(b.run.dir, "figures", id+".svg"))
+}
+
+// drawn reports whether the run has a figure, for those that need what not every host has, such as another file system.
+func (b *builder) drawn(id string) bool {
+	_, err := os.Stat(filepath.Join(b.run.dir, "figures", id+".svg"))
+	return err == nil
 }
 
 // diagram does the same for a drawing of diagrams/, which belongs to the code and not to a run.

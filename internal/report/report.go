@@ -15,7 +15,8 @@
 //	summary, forest CAPTION               all verdicts in a line, in a figure
 //	figure ID CAPTION, diagram ID CAPTION, ref ID
 //	tests INVARIANT                       the tests that cite it
-//	has EXPERIMENT, seconds STEP
+//	has EXPERIMENT, drawn FIGURE          whether the run has it
+//	seconds STEP
 package report
 
 import (
@@ -169,7 +170,7 @@ func Language(template string) string {
 // Output is the name of the HTML file that a template gets: report.md.tmpl gives report.html, beside it.
 func Output(template string) string { return strings.TrimSuffix(template, ".md.tmpl") + ".html" }
 
-var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
+var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list|has|drawn)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
 
 // Keys lists what a template asks of the run, sorted and without repeats: two languages of one report must have the same.
 func Keys(template string) []string {
