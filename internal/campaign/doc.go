@@ -28,7 +28,14 @@
 //
 // # Differences from the reference
 //
-// Bad environment values are refused rather than replaced. Heartbeats have their own timer and go on during the worker shutdown. Publication happens under
-// the record's lock, by links instead of renames, since a rename across directories may lose the object in a power cut. A wall timeout with unfinished work is not a success. The final statistics come from the records, so those of a resumed epoch
-// cover all its runs. An item that exceeds the budgets is given up by name instead of costing the campaign its workers.
+//   - Bad environment values are refused rather than replaced or moved into their range: a campaign that silently runs with another TTL than
+//     the one its user wrote is worse than one that doesn't start.
+//   - Heartbeats have their own timer and go on during the worker shutdown. A master leases no more items than its heartbeats can renew in half of
+//     their time limit; the others wait in the corpus.
+//   - Publication happens under the record's lock and by links: a rename across directories may lose the object in a power cut.
+//   - Objects that an earlier run has left are published anew before anybody relies on them.
+//   - A wall timeout with unfinished work is not a success, and neither is quiescence over an object without a done record.
+//   - The final statistics come from the records, so those of a resumed epoch cover all its runs.
+//   - An item that exceeds the budgets is given up by name instead of costing the campaign its workers.
+//   - An epoch has one campaign at a time.
 package campaign

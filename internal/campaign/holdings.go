@@ -43,6 +43,13 @@ func (h *Holdings) Has(id lease.ID, tok lease.Token) bool {
 	return ok && held == tok
 }
 
+// Len is the number of leases held.
+func (h *Holdings) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.m)
+}
+
 // Snapshot is a copy.
 func (h *Holdings) Snapshot() map[lease.ID]lease.Token {
 	h.mu.Lock()

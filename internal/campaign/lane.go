@@ -56,15 +56,29 @@ type Lane struct {
 	held     *Holdings
 	interval time.Duration
 
-	mu      sync.Mutex
-	metrics HeartbeatMetrics
-	next    time.Time
-	busy    bool
+	clock func() time.Time // nil means that batches are not timed
+
+	mu       sync.Mutex
+	metrics  HeartbeatMetrics
+	next     time.Time
+	busy     bool
+	capacity int // 0 before the first measurement
 }
 
 // NewLane returns a lane whose first batch is due one interval after start.
 func NewLane(table Beater, held *Holdings, interval time.Duration, start time.Time) *Lane {
 	return &Lane{table: table, held: held, interval: interval, next: start.Add(interval)}
+}
+
+// Measure makes the lane time its batches with clock, for Capacity. It is called before the first Step.
+func (l *Lane) Measure(clock func() time.Time) { l.clock = clock }
+
+// Capacity is how many leases a batch can renew in half of its time limit, going by the last one, or 0 if that is not known. A
+// holder that takes more would lose them all to its own slowness.
+func (l *Lane) Capacity() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.capacity
 }
 
 // Timeout bounds one batch: less than a third of the TTL, since it is less than a period.
@@ -77,14 +91,14 @@ func (l *Lane) Due() time.Time {
 	return l.next
 }
 
-// Metrics are the counters so far. Quiet tells whether they are final as long as nothing is held: no batch is running.
+// Metrics are the counters so far.
 func (l *Lane) Metrics() HeartbeatMetrics {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.metrics
 }
 
-// Quiet tells that no batch is running.
+// Quiet tells that no batch is running. The counters are final then if nothing is held.
 func (l *Lane) Quiet() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,6 +137,10 @@ func (l *Lane) Beat(ctx context.Context) Beat {
 	if len(held) == 0 {
 		return Beat{}
 	}
+	var begin time.Time
+	if l.clock != nil {
+		begin = l.clock()
+	}
 	batch, err := l.table.HeartbeatMany(ctx, held)
 	if err == nil {
 		err = checkPartition(held, batch)
@@ -135,6 +153,11 @@ func (l *Lane) Beat(ctx context.Context) Beat {
 	l.metrics.Renewals += uint64(len(batch.Renewed))
 	l.metrics.DirectorySyncs += uint64(batch.DirectorySyncs)
 	l.metrics.DirectorySyncsAvoided += uint64(max(0, len(batch.Renewed)-batch.DirectorySyncs))
+	if l.clock != nil {
+		if each := l.clock().Sub(begin) / time.Duration(len(held)); each > 0 {
+			l.capacity = max(1, int(l.Timeout()/2/each))
+		}
+	}
 	l.mu.Unlock()
 	return Beat{Lost: l.drop(held, batch.Lost)}
 }

@@ -108,6 +108,7 @@ type Master struct {
 	nextLine   time.Time
 	origins    map[lease.ID]string // of input files seen
 	known      map[lease.ID]bool   // public objects looked at
+	unclaimed  []item              // to be leased when there is room; no tokens yet
 	pending    []item
 	workers    []workerState
 	parked     []string

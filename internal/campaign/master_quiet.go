@@ -52,7 +52,7 @@ func (q *quiescence) heardFromAll(self int) bool {
 
 // idle is what a master can say without looking at the disk.
 func (m *Master) idle() bool {
-	if !m.started || len(m.backlog) > 0 || len(m.pending) > 0 {
+	if !m.started || len(m.backlog)+len(m.pending)+len(m.unclaimed) > 0 {
 		return false
 	}
 	for _, w := range m.workers {
@@ -106,10 +106,13 @@ func (m *Master) advanceQuiescence(ctx context.Context) {
 	m.sayStatus(idle)
 	if m.rank == 0 {
 		m.leadQuiescence(ctx)
-	} else if m.quiet.frozen != "" && m.now.Sub(m.quiet.frozenAt) > m.opts.ShutdownGrace {
-		m.fail(fmt.Errorf("master 0 has not decided on quiescence for %s", m.opts.ShutdownGrace))
+	} else if m.quiet.frozen != "" && m.now.Sub(m.quiet.frozenAt) > m.patience() {
+		m.fail(fmt.Errorf("master 0 has not decided on quiescence for %s", m.patience()))
 	}
 }
+
+// patience is how long a master may be silent: the shutdown grace, but no less than a second, since an answer takes a look at the disk.
+func (m *Master) patience() time.Duration { return max(m.opts.ShutdownGrace, time.Second) }
 
 // idleDeadline ends a campaign with one master.
 func (m *Master) idleDeadline(ctx context.Context) {
@@ -158,7 +161,7 @@ func (m *Master) leadQuiescence(ctx context.Context) {
 	q := &m.quiet
 	if q.round != nil {
 		if !m.now.Before(q.round.deadline) {
-			m.fail(fmt.Errorf("%d master(s) have not answered the quiescence question for %s", q.round.missing, m.opts.ShutdownGrace))
+			m.fail(fmt.Errorf("%d master(s) have not answered the quiescence question for %s", q.round.missing, m.patience()))
 		}
 		return
 	}
@@ -180,7 +183,7 @@ func (m *Master) leadQuiescence(ctx context.Context) {
 		m.fail(err)
 		return
 	}
-	q.round = &round{token: token, deadline: m.now.Add(m.opts.ShutdownGrace)}
+	q.round = &round{token: token, deadline: m.now.Add(m.patience())}
 	m.ask(TagProbe, schemaProbe, false)
 }
 

@@ -113,6 +113,7 @@ func (m *Master) enter(ctx context.Context, start startMsg) error {
 		return fmt.Errorf("lease table: %w", err)
 	}
 	m.lane = NewLane(m.laneFile, m.held, m.opts.HeartbeatInterval(), m.now)
+	m.lane.Measure(m.env.Now)
 	m.out.Lane = m.lane
 	m.corpus = NewCorpus(m.env.FS, start.OutputDir, m.opts.InputMaxBytes, writerName(start.Epoch, m.rank))
 	m.stages = NewStages(m.env.FS, epoch.Staging(), m.opts.ResultMaxBytes)

@@ -29,6 +29,10 @@ func (m *Master) background(ctx context.Context) {
 			return
 		}
 	}
+	if err := m.claimWaiting(ctx); err != nil {
+		m.fail(err)
+		return
+	}
 	if len(m.backlog) > 0 || !m.started || m.quiet.suspended() {
 		return
 	}
@@ -136,8 +140,31 @@ func (m *Master) adopt(ctx context.Context, id lease.ID) error {
 
 func (m *Master) holder() lease.Holder { return lease.Holder{Owner: ownerName(m.epoch.ID, m.rank)} }
 
-// claim leases an item and queues it. Somebody else's lease or a finished item is no error; they are found again by the recovery scan if need be.
+// room tells whether one more lease can be renewed in time. However slow the disk is, there is room to keep the workers busy.
+func (m *Master) room() bool {
+	limit := m.lane.Capacity()
+	return limit == 0 || m.held.Len() < max(limit, 2*len(m.workers))
+}
+
+// claimWaiting leases items that had to wait for room.
+func (m *Master) claimWaiting(ctx context.Context) error {
+	for n := 0; n < tasksPerStep && len(m.unclaimed) > 0 && m.room(); n++ {
+		it := m.unclaimed[0]
+		m.unclaimed = m.unclaimed[1:]
+		if err := m.claim(ctx, it.id, it.origin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim leases an item and queues it. Somebody else's lease or a finished item is no error; they are found again by the recovery scan if need
+// be. Without room the item waits, in the corpus and without a lease.
 func (m *Master) claim(ctx context.Context, id lease.ID, origin string) error {
+	if !m.room() {
+		m.unclaimed = append(m.unclaimed, item{id: id, origin: origin})
+		return nil
+	}
 	tok, err := m.table.Claim(ctx, id, encodePayload(id, origin), m.holder())
 	if notMine(err) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"syscall"
@@ -119,7 +120,8 @@ func realClock(t *testing.T, interrupt, execution time.Duration, view func(rank 
 	if err := os.Mkdir(f.InputDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+	for i := range 8 {
+		name := fmt.Sprintf("seed-%03d", i)
 		if err := os.WriteFile(f.InputDir+"/"+name, []byte(name), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
-// Package sim runs whole campaigns in one goroutine: the masters and workers of package campaign over an in-memory network, a simulated clock
+// Package sim runs whole campaigns in one thread: the masters and workers of package campaign over an in-memory network, a simulated clock
 // and any vfs.FS. Everything is drawn from one seed and happens in a fixed order, so a run replays exactly (lease nonces excepted, which decide
 // nothing).
+//
+// A [Cluster] is one job. Run draws a whole campaign from a seed: jobs that crash, are stopped and restarted with the same epoch on a disk that fails,
+// until one is left alone and has to finish; see [Plan] for what may happen, and [Invariants] for what must hold.
 package sim
 
 import (
@@ -39,21 +42,26 @@ type Config struct {
 
 // Cluster is a running campaign.
 type Cluster struct {
-	cfg   Config
-	now   time.Time
-	net   *campaign.Network
-	rng   *rand.Rand
-	nodes []*node
+	cfg     Config
+	now     time.Time
+	net     *campaign.Network
+	rng     *rand.Rand
+	nodes   []*node
+	running *task
 }
 
 type node struct {
 	actor       campaign.Actor
+	step        *task            // suspended
+	posted      []campaign.Event // while step was suspended
 	wake        time.Time
 	lane        *campaign.Lane
+	batch       *task // suspended
 	exec        *campaign.Execution
 	execDue     time.Time
 	pausedUntil time.Time
 	done        bool
+	killed      bool
 }
 
 // New starts a campaign; nothing happens before the first Step.
@@ -96,6 +104,8 @@ func (c *Cluster) Pause(rank int, until time.Time) { c.nodes[rank].pausedUntil =
 // kinds of event, in the order in which simultaneous ones of a rank happen.
 const (
 	none = iota
+	resumed // of a suspended step
+	posted
 	message
 	executed
 	beat
@@ -105,7 +115,7 @@ const (
 // next is a node's earliest event.
 func (c *Cluster) next(rank int) (at time.Time, kind int) {
 	n := c.nodes[rank]
-	if n.done {
+	if n.done || n.killed {
 		return time.Time{}, none
 	}
 	consider := func(t time.Time, k int) {
@@ -116,73 +126,139 @@ func (c *Cluster) next(rank int) (at time.Time, kind int) {
 			at, kind = t, k
 		}
 	}
+	if n.step != nil {
+		consider(n.step.due, resumed)
+	} else {
+		c.nextOfActor(rank, consider)
+	}
+	switch {
+	case n.batch != nil:
+		consider(n.batch.due, beat)
+	case n.lane != nil:
+		consider(n.lane.Due(), beat)
+	}
+	if n.step == nil && !n.wake.IsZero() {
+		consider(n.wake, tick)
+	}
+	return at, kind
+}
+
+func (c *Cluster) nextOfActor(rank int, consider func(t time.Time, kind int)) {
+	n := c.nodes[rank]
+	if len(n.posted) > 0 {
+		consider(c.now, posted)
+	}
 	if t, ok := c.net.Next(rank); ok {
 		consider(t, message)
 	}
 	if n.exec != nil {
 		consider(n.execDue, executed)
 	}
-	if n.lane != nil {
-		consider(n.lane.Due(), beat)
+}
+
+// first is the earliest event of all ranks, the lowest rank's first.
+func (c *Cluster) first() (rank int, at time.Time, kind int) {
+	for r := range c.nodes {
+		if t, k := c.next(r); k != none && (kind == none || t.Before(at)) {
+			rank, kind, at = r, k, t
+		}
 	}
-	if !n.wake.IsZero() {
-		consider(n.wake, tick)
+	if at.Before(c.now) {
+		at = c.now
 	}
-	return at, kind
+	return rank, at, kind
+}
+
+// Next is when something will happen next, or false if nothing is left to happen.
+func (c *Cluster) Next() (time.Time, bool) {
+	_, at, kind := c.first()
+	return at, kind != none
+}
+
+// Wait lets time pass in which nothing happens.
+func (c *Cluster) Wait(until time.Time) {
+	if until.After(c.now) {
+		c.now = until
+	}
 }
 
 // Step handles the earliest event of all ranks, the lowest rank first. It returns false when nothing is left to happen.
 func (c *Cluster) Step(ctx context.Context) bool {
-	first, kind := -1, none
-	var at time.Time
-	for rank := range c.nodes {
-		if t, k := c.next(rank); k != none && (first < 0 || t.Before(at)) {
-			first, kind, at = rank, k, t
-		}
-	}
-	if first < 0 {
+	rank, at, kind := c.first()
+	if kind == none {
 		return false
 	}
-	if at.After(c.now) {
-		c.now = at
-	}
-	n := c.nodes[first]
-	var ev campaign.Event
+	c.now = at
+	n := c.nodes[rank]
 	switch kind {
+	case resumed:
+		c.record(rank, "step goes on")
+		c.resume(&n.step, n.step)
+	case posted:
+		ev := n.posted[0]
+		n.posted = n.posted[1:]
+		c.deliver(ctx, rank, ev)
 	case message:
-		m, ok := c.net.Pop(c.now, first)
-		if !ok {
-			return true
+		if m, ok := c.net.Pop(c.now, rank); ok {
+			c.record(rank, "message tag %d from %d", m.Tag, m.From)
+			c.deliver(ctx, rank, m)
 		}
-		ev = m
-		c.record(first, fmt.Sprintf("message tag %d from %d", m.Tag, m.From))
 	case executed:
-		ev, n.exec = *n.exec, nil
-		c.record(first, "execution ends")
+		ev := *n.exec
+		n.exec = nil
+		c.record(rank, "execution ends")
+		c.deliver(ctx, rank, ev)
 	case beat:
-		c.record(first, "heartbeat")
-		b, news := n.lane.Step(ctx, c.now)
-		if !news {
-			return true
-		}
-		ev = b
+		c.record(rank, "heartbeat")
+		c.beat(ctx, rank)
 	case tick:
 		n.wake = time.Time{}
-		ev = campaign.Tick{}
+		c.deliver(ctx, rank, campaign.Tick{})
 	}
-	c.perform(first, n.actor.Step(ctx, c.now, ev))
 	return true
+}
+
+// deliver steps a rank's actor with an event, or keeps the event until the step that is suspended has ended.
+func (c *Cluster) deliver(ctx context.Context, rank int, ev campaign.Event) {
+	n := c.nodes[rank]
+	if n.step != nil {
+		n.posted = append(n.posted, ev)
+		return
+	}
+	var acts campaign.Actions
+	t := newTask(func() { acts = n.actor.Step(ctx, c.now, ev) })
+	t.then = func() {
+		if !n.killed {
+			c.perform(rank, acts)
+		}
+	}
+	c.resume(&n.step, t)
+}
+
+// beat starts a rank's heartbeat batch or goes on with it.
+func (c *Cluster) beat(ctx context.Context, rank int) {
+	n := c.nodes[rank]
+	t := n.batch
+	if t == nil {
+		var b campaign.Beat
+		var news bool
+		t = newTask(func() { b, news = n.lane.Step(ctx, c.now) })
+		t.then = func() {
+			if news && !n.killed {
+				c.deliver(ctx, rank, b)
+			}
+		}
+	}
+	c.resume(&n.batch, t)
 }
 
 // Interrupt delivers a signal to a rank now.
 func (c *Cluster) Interrupt(ctx context.Context, rank int) {
-	c.perform(rank, c.nodes[rank].actor.Step(ctx, c.now, campaign.Interrupt{Signal: "interrupt"}))
+	c.deliver(ctx, rank, campaign.Interrupt{Signal: "interrupt"})
 }
 
 // Inject delivers a message now, whoever it claims to be from.
-func (c *Cluster) Inject(ctx context.Context, m campaign.Message) {
-	c.perform(m.To, c.nodes[m.To].actor.Step(ctx, c.now, m))
-}
+func (c *Cluster) Inject(ctx context.Context, m campaign.Message) { c.deliver(ctx, m.To, m) }
 
 func (c *Cluster) perform(rank int, acts campaign.Actions) {
 	n := c.nodes[rank]
@@ -201,7 +277,7 @@ func (c *Cluster) perform(rank int, acts campaign.Actions) {
 		e, d := c.cfg.Target(c.rng, *acts.Exec)
 		e.Job, e.Start, e.Elapsed = *acts.Exec, c.now, d
 		n.exec, n.execDue = &e, c.now.Add(d)
-		c.record(rank, "execution of "+acts.Exec.ID.String())
+		c.record(rank, "execution of %s", acts.Exec.ID)
 	}
 	if acts.Lane != nil {
 		n.lane = acts.Lane
@@ -212,9 +288,9 @@ func (c *Cluster) perform(rank int, acts campaign.Actions) {
 	n.done = n.done || acts.Done
 }
 
-func (c *Cluster) record(rank int, what string) {
+func (c *Cluster) record(rank int, format string, args ...any) {
 	if c.cfg.Event != nil {
-		c.cfg.Event(c.now, rank, what)
+		c.cfg.Event(c.now, rank, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -231,6 +307,12 @@ func (c *Cluster) Run(ctx context.Context, limit time.Duration) (campaign.Outcom
 		}
 	}
 	return campaign.Outcome{}, fmt.Errorf("nothing is left to happen, but the campaign has not ended")
+}
+
+// Outcome is how a rank has ended, or false if it has not, or was killed.
+func (c *Cluster) Outcome(rank int) (campaign.Outcome, bool) {
+	n := c.nodes[rank]
+	return n.actor.Outcome(), n.done && !n.killed
 }
 
 // Ended tells whether all ranks have ended, or one has in a way that aborts the job.
