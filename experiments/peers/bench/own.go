@@ -45,13 +45,13 @@ type table struct {
 
 func newTable(c config, opts lease.Options, pass func(*table) error) (system, error) {
 	opts.Shards, opts.TTL = c.shards, time.Hour
-	var claiming atomic.Bool // claims are not measured; without their syncs ten thousand of them take no minutes
-	claiming.Store(true)
+	var claiming atomic.Bool
 	opts.FS = intercepted(&claiming, c.latency)
 	t, err := lease.Open(filepath.Join(c.dir, "leases"), &opts)
 	if err != nil {
 		return nil, err
 	}
+	claiming.Store(true) // claims are not measured; without their syncs ten thousand of them take no minutes
 	s, err := claimAll(c, t, pass)
 	if err != nil {
 		return nil, err
