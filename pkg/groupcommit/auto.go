@@ -154,7 +154,7 @@ func newChooser(best *trial, trials []*trial, full bool) *chooser {
 // mode returns how to sync n contents. A nil chooser stands for an explicit WholeFS strategy.
 func (c *chooser) mode(n int) syncing {
 	switch {
-	case n == 1:
+	case n <= 1:
 		return oneByOne // syncfs would do the same, and more
 	case c == nil:
 		return wholeFS
