@@ -118,7 +118,6 @@ type Master struct {
 	// undiscovered says that the master stopped before it had looked at everything.
 	undiscovered bool
 	failure      error
-	failureCode  int
 	stopReason   string
 
 	quiet    quiescence

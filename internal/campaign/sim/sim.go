@@ -103,7 +103,7 @@ func (c *Cluster) Pause(rank int, until time.Time) { c.nodes[rank].pausedUntil =
 
 // kinds of event, in the order in which simultaneous ones of a rank happen.
 const (
-	none = iota
+	none    = iota
 	resumed // of a suspended step
 	posted
 	message
