@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -76,5 +75,5 @@ func ReaperMain(in io.Reader, dir string) error {
 	if dir == "" {
 		return nil
 	}
-	return os.RemoveAll(dir)
+	return removeAll(dir)
 }

@@ -49,7 +49,7 @@ func (p *Program) Run(ctx context.Context, job campaign.Job) campaign.Execution 
 	dir := filepath.Join(p.Dir, strconv.Itoa(p.runs))
 	err := p.execute(ctx, dir, &e)
 	e.Elapsed = time.Since(e.Start)
-	if rerr := os.RemoveAll(dir); rerr != nil && err == nil {
+	if rerr := removeAll(dir); rerr != nil && err == nil {
 		err = rerr
 	}
 	if err != nil && e.Problem == "" {
@@ -220,6 +220,9 @@ var errBudget = errors.New("the target wrote more than allowed")
 // collect reads the regular files of the run directory, in order of their names, without following links and without waiting on pipes.
 func (p *Program) collect(dir string) ([]campaign.Output, error) {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(dir, 0o700) == nil { // the target's doing
+		entries, err = os.ReadDir(dir)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // removed by the target
 	}
@@ -249,7 +252,11 @@ func (p *Program) collect(dir string) ([]campaign.Output, error) {
 }
 
 func readRegular(name string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	const flags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+	f, err := os.OpenFile(name, flags, 0)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(name, 0o600) == nil {
+		f, err = os.OpenFile(name, flags, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -266,4 +273,19 @@ func readRegular(name string, limit int64) ([]byte, error) {
 		err = errBudget
 	}
 	return data, err
+}
+
+// removeAll removes a tree, also one in which a target has taken away permissions.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	_ = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error { // what can't be opened up is found by RemoveAll
+		if err == nil && e.IsDir() {
+			_ = os.Chmod(name, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
 }

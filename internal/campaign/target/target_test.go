@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) {
 		}
 	case "worker":
 		workerMain()
+	case "unprivileged":
+		unprivilegedMain()
 	default:
 		os.Exit(m.Run())
 	}
@@ -43,6 +46,52 @@ func workerMain() {
 	}
 	p := &Program{Argv: []string{"/bin/sh", "-c", `sleep 1000 & echo $! > "$0"; wait`, filepath.Join(filepath.Dir(dir), "grandchild")}, Timeout: time.Hour, Dir: dir, Env: os.Environ(), MaxObjects: 1, MaxBytes: 1, Reaper: reaper}
 	p.Run(context.Background(), campaign.Job{})
+}
+
+// unprivilegedMain runs a target that takes away all permissions of what it writes.
+func unprivilegedMain() {
+	p := &Program{Argv: []string{"/bin/sh", "-c", `cd "$SYMCC_OUTPUT_DIR"; printf x > out; mkdir -p sub/deep; chmod 0 out sub/deep sub .`}, Timeout: time.Minute, Dir: os.Args[len(os.Args)-1],
+		Env: os.Environ(), MaxObjects: 9, MaxBytes: 9}
+	e := p.Run(context.Background(), campaign.Job{})
+	left, err := os.ReadDir(p.Dir)
+	fmt.Printf("%s %q %d %v", contents(e), e.Problem+e.Detail, len(left), err)
+}
+
+// A target may take away permissions; that is neither the worker's fault nor the end of its private directory.
+func TestATargetMayTakeAwayPermissions(t *testing.T) {
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, dir)
+	if os.Geteuid() == 0 { // permissions don't bind root
+		cmd = unprivileged(t, self, dir)
+	}
+	cmd.Env = append(os.Environ(), "TARGET_TEST_ROLE=unprivileged")
+	out, err := cmd.CombinedOutput()
+	if want := `out=x "" 0 <nil>`; err != nil || string(out) != want {
+		t.Errorf("%s, %v; want %s", out, err, want)
+	}
+}
+
+// unprivileged runs a copy of the test binary as nobody in a directory of nobody's.
+func unprivileged(t *testing.T, self, dir string) *exec.Cmd {
+	t.Helper()
+	const nobody = 65534
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(filepath.Dir(dir), "program")
+	for _, err := range []error{os.WriteFile(copied, data, 0o755), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(copied, dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return cmd
 }
 
 func program(t *testing.T, argv ...string) *Program {
