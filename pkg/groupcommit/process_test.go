@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(writerEnv); name != "" {
 		writeForEver(name)
 	}
+	if dir := os.Getenv(holderEnv); dir != "" {
+		dieBeforeTheBarrier(dir)
+	}
 	os.Exit(m.Run())
 }
 
