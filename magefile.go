@@ -33,12 +33,12 @@ func Smoke(ctx context.Context, resume *bool, out *string) error {
 
 // Reproduce runs every experiment, decides every paper claim and seals the run (under 12 minutes).
 //
-// -smoke: small scale. -resume: go on with the run that was interrupted. -rounds=N: instead of the experiments' own.
+// -smoke: small scale. -long: everything there is, over half an hour. -resume: go on with the run that was interrupted. -rounds=N: instead of the experiments' own.
 // -seed=N: of every random choice. -out=DIR: instead of evidence/runs. -keepGoing=false: stop at the first experiment
 // that breaks. Exit code: 0 all claims PASS, 1 a step broke, 2 wrong use, 3 a claim FAILED, 4 INCONCLUSIVE or unsuitable.
-func Reproduce(ctx context.Context, smoke, resume, keepGoing *bool, rounds, seed *int, out *string) error {
+func Reproduce(ctx context.Context, smoke, long, resume, keepGoing *bool, rounds, seed *int, out *string) error {
 	return experiments.Reproduce(ctx, experiments.Options{
-		Smoke: value(smoke), Resume: value(resume), Stop: keepGoing != nil && !*keepGoing,
+		Smoke: value(smoke), Long: value(long), Resume: value(resume), Stop: keepGoing != nil && !*keepGoing,
 		Rounds: value(rounds), Seed: uint64(value(seed)), Out: value(out),
 	})
 }
@@ -79,6 +79,14 @@ func (Exp) Hybrid(ctx context.Context, smoke, resume *bool, out *string) error {
 // Faults injects each directed fault and two planted bugs (half a minute). -smoke, -resume, -out=DIR.
 func (Exp) Faults(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "faults", smoke, resume, nil, out)
+}
+
+// Powercut cuts the power of ext4, XFS and btrfs, and breaks their disks (two and a half minutes; needs root). -smoke, -long (each
+// position of every recording), -resume, -out=DIR.
+func (Exp) Powercut(ctx context.Context, smoke, long, resume *bool, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{
+		Only: "powercut", Smoke: value(smoke), Long: value(long), Resume: value(resume), Out: value(out),
+	})
 }
 
 func one(ctx context.Context, name string, smoke, resume *bool, rounds *int, out *string) error {

@@ -12,6 +12,7 @@ import (
 	"shardlease/internal/child"
 	"shardlease/internal/evidence"
 	"shardlease/internal/experiment"
+	"shardlease/internal/setup"
 )
 
 // root finds the repository above the working folder.
@@ -60,8 +61,11 @@ func build(ctx context.Context, root string, list []entry, log io.Writer) (map[s
 			name := filepath.Join(binDir(root), p.Name)
 			fmt.Fprintf(log, "building %s\n", p.Name)
 			args := []string{"build", "-trimpath", "-buildvcs=false", "-tags", p.Tags, "-o", name, p.Package}
-			if err := child.Run(ctx, child.Cmd{Name: "go", Args: args, Dir: root, Stdout: log}); err != nil {
-				return nil, fmt.Errorf("build %s: %w", p.Package, err)
+			if err := child.Run(ctx, child.Cmd{Name: "go", Args: args, Dir: filepath.Join(root, p.Module), Stdout: log}); err != nil {
+				return nil, fmt.Errorf("build %s: %w", filepath.Join(p.Module, p.Package), err)
+			}
+			if err := child.Run(ctx, child.Cmd{Name: "go", Args: []string{"version", "-m", p.Name}, Dir: binDir(root), Stdout: log}); err != nil {
+				return nil, fmt.Errorf("read the build facts of %s: %w", p.Name, err)
 			}
 			hash, err := evidence.HashFile(name)
 			if err != nil {
@@ -78,20 +82,28 @@ func Test(ctx context.Context) error {
 	if err := Lint(ctx); err != nil {
 		return err
 	}
-	return inRoot(ctx,
+	err := inRoot(ctx,
 		[]string{"go", "test", "./..."},
 		[]string{"go", "test", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/..."},
 	)
+	if err != nil {
+		return err
+	}
+	return inModules(ctx, []string{"go", "test", "./..."})
 }
 
-// Lint vets and runs staticcheck, over the magefile and the MPI parts too.
+// Lint vets and runs staticcheck, over the magefile, the MPI parts and the modules of their own too.
 func Lint(ctx context.Context) error {
-	return inRoot(ctx,
+	err := inRoot(ctx,
 		[]string{"go", "vet", "./..."},
 		[]string{"go", "vet", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/..."},
 		[]string{"go", "vet", "-tags", "mage", "."},
 		[]string{"go", "tool", "staticcheck", "./..."},
 	)
+	if err != nil {
+		return err
+	}
+	return inModules(ctx, []string{"go", "vet", "./..."})
 }
 
 // inRoot runs one command after the other, so that tests which measure or wait do not fight for the cores.
@@ -100,6 +112,24 @@ func inRoot(ctx context.Context, commands ...[]string) error {
 	if err != nil {
 		return err
 	}
+	return inDir(ctx, dir, commands)
+}
+
+// inModules is inRoot for each module beside the root's.
+func inModules(ctx context.Context, commands ...[]string) error {
+	dir, err := root()
+	if err != nil {
+		return err
+	}
+	for _, module := range setup.Modules[1:] {
+		if err := inDir(ctx, filepath.Join(dir, module), commands); err != nil {
+			return fmt.Errorf("%s: %w", module, err)
+		}
+	}
+	return nil
+}
+
+func inDir(ctx context.Context, dir string, commands [][]string) error {
 	for _, argv := range commands {
 		fmt.Fprintln(os.Stderr, "+", strings.Join(argv, " "))
 		if err := child.Run(ctx, child.Cmd{Name: argv[0], Args: argv[1:], Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr}); err != nil {

@@ -348,3 +348,21 @@ func TestFullDiskLeavesNoSealedRun(t *testing.T) {
 		}
 	}
 }
+
+func TestSmokeAndLongExcludeEachOther(t *testing.T) {
+	with(t, newFake(t, "fake", 2))
+	if err := Reproduce(t.Context(), Options{Smoke: true, Long: true, Out: filepath.Join(t.TempDir(), "runs")}); code(err) != Usage {
+		t.Errorf("exit code %d (%v)", code(err), err)
+	}
+}
+
+func TestLongScaleIsDecidedLikeFullScale(t *testing.T) {
+	with(t, newFake(t, "fake", 1)) // inconclusive
+	sealed, err := reproduce(t.Context(), Options{Long: true, Out: filepath.Join(t.TempDir(), "runs")})
+	if code(err) != Undecided {
+		t.Errorf("exit code %d (%v)", code(err), err)
+	}
+	if id, err := evidence.Info(sealed); err != nil || id.Scale != experiment.Long {
+		t.Errorf("scale %q, %v", id.Scale, err)
+	}
+}

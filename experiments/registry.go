@@ -10,6 +10,7 @@ import (
 	"shardlease/experiments/hybrid"
 	"shardlease/experiments/micro"
 	"shardlease/experiments/mpi"
+	"shardlease/experiments/powercut"
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
 )
@@ -28,6 +29,7 @@ var registry = func() []entry {
 		{mpi.New(), mpi.Figures},
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},
+		{powercut.New(), powercut.Figures},
 	}
 }
 

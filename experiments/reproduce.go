@@ -25,6 +25,7 @@ import (
 // Options of a run. The zero value is a whole new run at full scale.
 type Options struct {
 	Smoke  bool
+	Long   bool // beyond full scale, where experiments declare it
 	Resume bool
 	Stop   bool   // after the first experiment that breaks, instead of going on
 	Rounds int    // overrides the experiments' own; 0 does not
@@ -76,6 +77,9 @@ func (p *pipeline) again() string {
 	if p.Smoke {
 		b.WriteString(" -smoke")
 	}
+	if p.Long {
+		b.WriteString(" -long")
+	}
 	if p.Rounds > 0 {
 		fmt.Fprintf(&b, " -rounds=%d", p.Rounds)
 	}
@@ -86,6 +90,9 @@ func (p *pipeline) again() string {
 }
 
 func prepare(ctx context.Context, o Options) (*pipeline, func(), error) {
+	if o.Smoke && o.Long {
+		return nil, nil, fail(Usage, "-smoke and -long exclude each other: choose one")
+	}
 	if o.Rounds != 0 && o.Rounds < experiment.MinSamples {
 		return nil, nil, fail(Usage, "-rounds=%d is too few for an interval; give at least %d", o.Rounds, experiment.MinSamples)
 	}
@@ -176,6 +183,9 @@ func (p *pipeline) open(ctx context.Context) error {
 	}
 	if p.Smoke {
 		id.Scale = experiment.Smoke
+	}
+	if p.Long {
+		id.Scale = experiment.Long
 	}
 	for _, e := range p.list {
 		id.Parts = append(id.Parts, e.Spec().Name)

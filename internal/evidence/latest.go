@@ -16,7 +16,7 @@ import (
 const latestFile = "latest.json"
 
 // Latest names sealed runs, relative to the folder of latest.json: the newest, whatever it holds, and the newest that
-// holds all experiments at each scale.
+// holds all experiments at smoke scale, and at full scale or above.
 type Latest struct {
 	Run   string `json:"run"`
 	Full  string `json:"full,omitempty"`
@@ -80,7 +80,7 @@ func FullRun(dir string) (string, error) {
 		return "", err
 	}
 	id, err := Info(run)
-	if err == nil && id.Scale != experiment.Full {
+	if err == nil && id.Scale == experiment.Smoke {
 		err = fmt.Errorf("%s is a %s run and can't stand in for a full one: make one with `go tool mage reproduce`", run, id.Scale)
 	}
 	return run, err

@@ -23,6 +23,8 @@ func (s *Spec) check() (key string, err error) {
 		return "full", errors.New("expected minutes at full scale must be positive")
 	case !positive(s.Minutes[Smoke]):
 		return "smoke", errors.New("expected minutes at smoke scale must be positive")
+	case !positive(s.Minutes[Long]):
+		return "long", errors.New("expected minutes at long scale must be positive")
 	case len(s.Claims) == 0:
 		return "claims", errors.New("an experiment decides at least one claim")
 	}

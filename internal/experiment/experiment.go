@@ -37,7 +37,8 @@ type Tick struct {
 // Program is one binary an experiment needs; the pipeline builds it reproducibly (-trimpath) and records its hash.
 type Program struct {
 	Name    string // file in Env.Bin
-	Package string // import path
+	Module  string // folder of its module below the root; "" is the root
+	Package string // import path, or a path relative to the module
 	Tags    string
 }
 

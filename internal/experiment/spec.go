@@ -17,12 +17,14 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Scale is one of the two sizes every experiment has.
+// Scale is one of the sizes an experiment has. Long is the largest: what takes too long for everyday reproduction. An experiment
+// that declares none is run at full scale instead.
 type Scale string
 
 const (
 	Full  Scale = "full"
 	Smoke Scale = "smoke"
+	Long  Scale = "long"
 )
 
 // Spec is what experiment.yaml says, apart from the parameters, which are the experiment's own type.
@@ -101,11 +103,12 @@ func (b Band) String() string {
 
 // file is the layout of experiment.yaml; P is the experiment's parameters.
 type file[P any] struct {
-	Title   string   `yaml:"title"`
-	Section string   `yaml:"section"`
-	Full    scale[P] `yaml:"full"`
-	Smoke   scale[P] `yaml:"smoke"`
-	Claims  []Claim  `yaml:"claims"`
+	Title   string    `yaml:"title"`
+	Section string    `yaml:"section"`
+	Full    scale[P]  `yaml:"full"`
+	Smoke   scale[P]  `yaml:"smoke"`
+	Long    *scale[P] `yaml:"long"` // optional
+	Claims  []Claim   `yaml:"claims"`
 }
 
 type scale[P any] struct {
@@ -125,16 +128,19 @@ func Load[P any](name string, data []byte) (*Spec, map[Scale]P, error) {
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, nil, fmt.Errorf("%s: holds more than one document; keep the first", where)
 	}
+	if f.Long == nil {
+		f.Long = &f.Full
+	}
 	spec := &Spec{
 		Name: name, Title: f.Title, Section: f.Section, Claims: f.Claims,
-		Minutes: map[Scale]float64{Full: f.Full.Minutes, Smoke: f.Smoke.Minutes},
+		Minutes: map[Scale]float64{Full: f.Full.Minutes, Smoke: f.Smoke.Minutes, Long: f.Long.Minutes},
 	}
 	sum := sha256.Sum256(data)
 	spec.SHA256 = hex.EncodeToString(sum[:])
 	if key, err := spec.check(); err != nil {
 		return nil, nil, fmt.Errorf("%s:%d: %w", where, lineOf(data, key), err)
 	}
-	return spec, map[Scale]P{Full: f.Full.Params, Smoke: f.Smoke.Params}, nil
+	return spec, map[Scale]P{Full: f.Full.Params, Smoke: f.Smoke.Params, Long: f.Long.Params}, nil
 }
 
 // MustLoad is Load for an embedded file, whose faults a test of the experiment's package finds.

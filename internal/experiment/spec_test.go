@@ -39,6 +39,23 @@ func TestGoodFileLoads(t *testing.T) {
 	}
 }
 
+func TestLongScaleIsFullScaleUnlessDeclared(t *testing.T) {
+	spec, params, err := Load[testParams]("x", []byte(goodFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if params[Long].Rounds != 30 || spec.Minutes[Long] != 3 {
+		t.Errorf("undeclared: %+v %+v", spec.Minutes, params)
+	}
+	file := strings.Replace(goodFile, "claims:", "long: {minutes: 90, params: {rounds: 900}}\nclaims:", 1)
+	if spec, params, err = Load[testParams]("x", []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	if params[Long].Rounds != 900 || spec.Minutes[Long] != 90 || params[Full].Rounds != 30 {
+		t.Errorf("declared: %+v %+v", spec.Minutes, params)
+	}
+}
+
 // Each fault is one sentence that begins with the file and, where the decoder knows it, the line.
 func TestFaultsOfTheFileAreNamedWithTheirLine(t *testing.T) {
 	for name, tc := range map[string]struct{ old, new, want string }{

@@ -29,7 +29,7 @@ type Broken struct {
 }
 
 // recordMark is in every write of a record's content and, of all else, in what a journal copies from it.
-const recordMark = `"format":"shardlease`
+const recordMark = `"format":"shardlease-record-v1"`
 
 // Breakages lets the disk fail once at each of n requests of each kind, drawn over a whole run. The workload goes on as far as the
 // file system lets it. The power is cut at the end, and after each of the next p.Acks acknowledgements; nothing acknowledged, before
