@@ -111,7 +111,9 @@ func (h *hybridRun) rank(ctx context.Context, tr campaign.Transport, signals <-c
 	}
 	defer stop()
 	env := &hybrid.Env{FS: vfs.OS, Now: time.Now, Rand: rand.Reader, Stdout: os.Stdout, Stderr: os.Stderr,
-		Measurer: func(inst *afl.Instance) hybrid.Measurer { return &afl.Showmap{Instance: inst, TempDir: program.Dir} }}
+		Measurer: func(inst *afl.Instance) hybrid.Measurer {
+			return &afl.Showmap{Instance: inst, TempDir: program.Dir, Env: program.Env}
+		}}
 	rank := hybrid.Rank{Options: h.opts, Env: env, Transport: tr, Executor: program, Signals: signals}
 	out := hybrid.Run(ctx, rank)
 	if out.Code == campaign.ExitUnavailable && tr.Rank() == 0 {

@@ -78,24 +78,39 @@ func (a *arm) countLeft() {
 			break
 		}
 	}
-	segments, err := filepath.Glob("/dev/shm/vader_segment.*")
-	if err != nil {
-		return // the pattern is well-formed
-	}
-	for _, name := range segments {
-		if info, err := os.Stat(name); err == nil && info.ModTime().After(a.start) && !a.othersRun() {
-			a.record.LeftSegments++
-		}
-	}
+	a.record.LeftSegments = a.segments()
 }
 
-// othersRun tells whether some other MPI program runs on this machine, whose segments these may be.
-func (a *arm) othersRun() bool {
-	links, _ := filepath.Glob("/proc/[0-9]*/comm")
-	return slices.ContainsFunc(links, func(link string) bool {
-		name, err := os.ReadFile(link)
-		return err == nil && strings.HasPrefix(string(name), "mpirun")
-	})
+// segments counts what Open MPI has made in shared memory since the arm began and no process knows any more. Other jobs on this machine
+// may have theirs.
+func (a *arm) segments() (left int) {
+	entries, err := os.ReadDir("/dev/shm")
+	if err != nil {
+		return 0 // no shared memory, nothing left in it
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), "vader_segment.") && !strings.HasPrefix(entry.Name(), "mpirun-") {
+			continue
+		}
+		info, err := entry.Info()
+		if err == nil && info.ModTime().After(a.start) && !known("/dev/shm/"+entry.Name()) {
+			left++
+		}
+	}
+	return left
+}
+
+// known tells whether a process has the file mapped or names it on its command line.
+func known(path string) bool {
+	for _, pattern := range []string{"/proc/[0-9]*/maps", "/proc/[0-9]*/cmdline"} {
+		files, _ := filepath.Glob(pattern) // the patterns are well-formed
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), path) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // processes counts processes whose command line names this arm's folder.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,11 +40,11 @@ func (v Verdict) String() string {
 // ErrShowmap is returned when afl-showmap itself failed: nothing is known about the input.
 var ErrShowmap = errors.New("afl-showmap failed")
 
-// Showmap measures inputs with the target of an instance. Scratch files go to TempDir. Its methods may be called
-// concurrently.
+// Showmap measures inputs with the target of an instance. Its methods may be called concurrently.
 type Showmap struct {
 	Instance *Instance
-	TempDir  string
+	TempDir  string   // scratch files go here; "" means the system's
+	Env      []string // of afl-showmap and the target; nil means this process's
 }
 
 // Measure runs the target on one input. On an error nothing is known about the input.
@@ -109,14 +110,17 @@ func (s *Showmap) args(in, out string, extra []string) []string {
 	return append(args, s.Instance.Target...)
 }
 
-// exec runs afl-showmap. It's asked to end by SIGTERM, also when this process dies: on that signal it ends the target,
-// which runs in a session of its own and would otherwise stay.
+// exec runs afl-showmap. It's asked to end by SIGTERM, also when this process dies: on that signal it ends the fork server and the
+// target, which run in a session of their own and would otherwise stay.
 func (s *Showmap) exec(ctx context.Context, args []string) (code int, text string, err error) {
-	var stderr bytes.Buffer
+	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, s.Instance.Showmap, args...)
 	cmd.Dir = s.Instance.Dir
-	cmd.Env = append(os.Environ(), "AFL_QUIET=1")
-	cmd.Stdout, cmd.Stderr = &stderr, &stderr
+	cmd.Env = append(cmd.Environ(), "AFL_QUIET=1")
+	if s.Env != nil {
+		cmd.Env = append(slices.Clone(s.Env), "AFL_QUIET=1")
+	}
+	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
@@ -126,11 +130,11 @@ func (s *Showmap) exec(ctx context.Context, args []string) (code int, text strin
 	case ctx.Err() != nil:
 		return 0, "", fmt.Errorf("%w: %w", ErrShowmap, context.Cause(ctx))
 	case errors.As(err, &exit) && exit.Exited():
-		return exit.ExitCode(), stderr.String(), nil
+		return exit.ExitCode(), output.String(), nil
 	case err != nil:
 		return 0, "", fmt.Errorf("%w: %w", ErrShowmap, err)
 	}
-	return 0, stderr.String(), nil
+	return 0, output.String(), nil
 }
 
 var colours = regexp.MustCompile(`\x1b\[[0-9;?]*[a-zA-Z]|\x1b\)B|\)B`)
