@@ -29,6 +29,17 @@
 //   - A5. A directory that is there already is durable. Who creates it must have finished [MkdirAll] before others
 //     publish in it. Whoever may find a directory that a killed creator left syncs its parent once, at start.
 //   - A6. Where a file system can't sync directories, it says so ([ErrNotDurable]) rather than pretending.
+//   - A7. syncfs(2) does for each file of a file system what A2 and A4 say of fsync. Linux does since 5.8, but not for
+//     every file system; see vfs.File.SyncFS.
+//
+// # Strategies and spares
+//
+// A Writer makes batches whose contents become durable by a Strategy. Strategies with spares keep each record's previous
+// file under its temp name, pad every content with white space to a fixed size, and overwrite that file for the next
+// update. It is overwritten only by the process that retired it and has seen a barrier succeed after that; everybody else, and
+// the same process after any failure, replaces it by a new file as if it were garbage. So processes with different strategies may
+// share a directory, a record may be unlocked before its barrier, and a reader that holds no lock must be able to tell a content that is being
+// overwritten, by a checksum in it, and open the name again.
 //
 // # Invariants
 //
