@@ -1,0 +1,225 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"shardlease/internal/campaign"
+	"shardlease/pkg/groupcommit/vfs"
+)
+
+// plot draws what will be done to the job, and when.
+func (j *job) plot(ranks, masters int) {
+	const span = 6.0 // seconds; most jobs end within it
+	later := func() time.Time { return j.now.Add(duration(j.rng.Float64() * span)) }
+	happens := func(chance float64) bool { return j.rng.Float64() < chance }
+	j.victim = j.rng.IntN(ranks)
+	if happens(j.faults.PowerCut) {
+		j.victim = cutPower
+		j.killAt = int(logUniform(j.rng, 10, 5000))
+	} else if happens(j.faults.Kill) {
+		j.killAt = int(logUniform(j.rng, 10, 5000))
+	}
+	if happens(j.faults.Interrupt) {
+		for rank := range masters {
+			j.at(later(), func() { j.interrupt(rank) })
+		}
+	}
+	if happens(j.faults.Full) {
+		j.at(later(), func() {
+			j.note("the disk is full from now on")
+			j.full, j.touched = true, true
+		})
+	}
+	for range j.poisson(j.faults.Pauses * span) {
+		rank, d := j.rng.IntN(ranks), duration(j.rng.Float64()*3*j.plan.TTL.Seconds())
+		j.at(later(), func() {
+			j.Pauses++
+			j.touched = true
+			j.note("rank %d stands still for %s", rank, d)
+			j.cluster.Pause(rank, j.now.Add(d))
+		})
+	}
+	for range j.poisson(j.faults.Jumps * span) {
+		d := duration(logUniform(j.rng, 0.1, 3600))
+		if j.rng.IntN(2) == 0 {
+			d = -d
+		}
+		j.at(later(), func() {
+			j.Jumps++
+			j.touched = true
+			j.offset += d
+			j.note("all clocks jump by %s", d)
+		})
+	}
+	if !j.healed && j.plan.LateInputs > 0 {
+		for range j.plan.LateInputs {
+			j.at(later(), func() {
+				j.note("another input")
+				j.addInput()
+			})
+		}
+	}
+}
+
+func (j *job) poisson(mean float64) (n int) {
+	for p := j.rng.Float64(); p > math.Exp(-mean); p *= j.rng.Float64() {
+		n++
+	}
+	return n
+}
+
+func (j *job) interrupt(rank int) {
+	if _, done := j.cluster.Outcome(rank); done || j.dying {
+		return
+	}
+	j.Interrupts++
+	j.touched = true
+	j.note("rank %d is interrupted", rank)
+	j.cluster.Interrupt(context.Background(), rank)
+}
+
+// copies loses or repeats control messages. MPI does neither, but what the protocol survives is worth knowing. Assignments and results are left
+// alone: they are each other's acknowledgement, so without them the job waits for ever.
+func (j *job) copies(m campaign.Message) int {
+	if m.Tag == campaign.TagWork || m.Tag == campaign.TagResult || m.Tag == campaign.TagStart {
+		return 1
+	}
+	switch p := j.rng.Float64(); {
+	case p < j.faults.Loss:
+		j.Lost++
+		j.lost, j.touched = true, true
+		j.note("a message with tag %d from %d to %d is lost", m.Tag, m.From, m.To)
+		return 0
+	case p < j.faults.Loss+j.faults.Copies:
+		j.Repeated++
+		return 2
+	}
+	return 1
+}
+
+// before is called before each operation of a rank's file system. It may kill, fail or suspend.
+func (j *job) before(rank int, c *vfs.Call) error {
+	records := c.Op == vfs.OpLock && filepath.Base(filepath.Dir(c.Name)) == "locks"
+	if records && j.refused == (refusal{rank, c.Name, j.now}) {
+		return vfs.ErrLocked // the table polls in real time, which must not show
+	}
+	j.ops++
+	j.Operations++
+	if j.ops == j.killAt {
+		j.strike()
+	}
+	switch c.Op {
+	case vfs.OpUnlock:
+		if j.locks[c.Name] == rank {
+			delete(j.locks, c.Name)
+		}
+		return nil
+	case vfs.OpClose:
+		return nil
+	case vfs.OpLock:
+		if records {
+			return j.await(rank, c.Name)
+		}
+		return nil
+	case vfs.OpRenameNoReplace:
+		if filepath.Dir(c.NewName) == outputDir {
+			j.checkRetirement()
+		}
+	}
+	j.dawdle(rank, c)
+	return j.fail(c)
+}
+
+// strike is the end of one rank or of all.
+func (j *job) strike() {
+	j.touched = true
+	if j.victim == cutPower {
+		j.PowerCuts++
+		j.note("the power is cut")
+		for rank := range j.procs {
+			j.exit(rank)
+		}
+		j.ended = true
+		return
+	}
+	if _, done := j.cluster.Outcome(j.victim); done {
+		return
+	}
+	j.Kills++
+	j.note("rank %d is killed", j.victim)
+	j.exit(j.victim)
+	j.killAllIn(duration(j.rng.Float64()))
+}
+
+// dawdle makes an operation slow, so that others go on in the middle of a step.
+func (j *job) dawdle(rank int, c *vfs.Call) {
+	p := j.rng.Float64()
+	var d time.Duration
+	switch {
+	case p < j.faults.Hangs:
+		d = duration((0.3 + 2*j.rng.Float64()) * j.plan.TTL.Seconds())
+		j.Hangs++
+		j.touched = true
+		j.note("%s %s of rank %d hangs for %s", c.Op, c.Name, rank, d)
+	case p < j.faults.Hangs+j.faults.Slow:
+		d = duration(0.005 * j.rng.ExpFloat64())
+		j.Suspended++
+	default:
+		return
+	}
+	j.cluster.Sleep(rank, d)
+}
+
+// refusal is a lock that was not acquired, at the time of the last attempt.
+type refusal struct {
+	rank int
+	name string
+	at   time.Time
+}
+
+// lockPatience is how long a rank waits for a record's lock; the table's own limit is real time and is set as low as it gets.
+const lockPatience = 100 * time.Millisecond
+
+// await waits in simulated time while another rank holds a lock in the same lock file.
+func (j *job) await(rank int, name string) error {
+	for end := j.now.Add(lockPatience); ; {
+		holder, taken := j.locks[name]
+		if !taken {
+			j.locks[name] = rank
+			return nil
+		}
+		if !j.now.Before(end) || j.cluster.nodes[rank].killed {
+			j.Errors++
+			j.touched = true
+			j.note("rank %d gets no lock in %s, where rank %d has one", rank, name, holder)
+			j.refused = refusal{rank, name, j.now}
+			return vfs.ErrLocked
+		}
+		j.Suspended++
+		j.cluster.Sleep(rank, 2*time.Millisecond)
+	}
+}
+
+// fail decides over the disk.
+func (j *job) fail(c *vfs.Call) error {
+	var err error
+	writes := c.Op == vfs.OpWrite || c.Op == vfs.OpWriteAt || c.Op == vfs.OpMkdir || c.Op == vfs.OpLink || c.Op == vfs.OpOpen && c.Flag&syscall.O_CREAT != 0
+	switch p := j.rng.Float64(); {
+	case j.full && writes:
+		err = syscall.ENOSPC
+	case p >= j.faults.Errors:
+		return nil
+	case writes && j.rng.IntN(2) == 0:
+		err = syscall.ENOSPC
+	default:
+		err = syscall.EIO
+	}
+	j.Errors++
+	j.touched = true
+	j.note("%s %s fails: %v", c.Op, c.Name, err)
+	return err
+}
