@@ -3,7 +3,6 @@ package hybrid
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 	"shardlease/pkg/lease"
 )
 
-// dead is what a coordinator named "dead" left behind: a lease on the first seed, taken with its own TTL.
+// dead is what a coordinator named "dead" left behind: a lease on one input, with a TTL of its own.
 type dead struct {
 	table *lease.Table
 	id    lease.ID
@@ -27,7 +26,9 @@ type dead struct {
 	sum   lease.ID
 }
 
-func (b *bench) die(o *Options, ttl time.Duration, seed string, number int) dead {
+const seedPath = "main/queue/id:000000,orig:seed"
+
+func (b *bench) die(o *Options, ttl time.Duration, seed, path string) dead {
 	b.t.Helper()
 	table, err := lease.Open(o.LeaseDir, &lease.Options{Shards: o.Shards, TTL: ttl})
 	if err != nil {
@@ -36,7 +37,7 @@ func (b *bench) die(o *Options, ttl time.Duration, seed string, number int) dead
 	b.t.Cleanup(func() { _ = table.Close() })
 	sum := lease.SumID([]byte(seed))
 	id := itemID(afl.Sum(sum))
-	it := item{Path: fmt.Sprintf("main/queue/id:%06d,orig:seed", number), Schema: schemaItem, SHA256: sum.String(), Strategy: strategy}
+	it := item{Path: path, Schema: schemaItem, SHA256: sum.String(), Strategy: strategy}
 	tok, err := table.Claim(b.t.Context(), id, encode(it), lease.Holder{Owner: "dead", Worker: 1})
 	if err != nil {
 		b.t.Fatal(err)
@@ -49,11 +50,45 @@ func TestLeaseOfADeadCoordinatorIsTakenOverWhenItExpires(t *testing.T) {
 	b := newBench(t, "xxxxx")
 	o := b.options("symcc")
 	o.LeaseTTL = time.Second
-	b.die(o, time.Second, "xxxxx", 0)
+	b.die(o, time.Second, "xxxxx", seedPath)
 	s := b.start(o).wait(b, o, campaign.ExitOK)
 	b.check(o)
 	if s.Recovered != 1 || b.solver.runs["xxxxx"] != 1 || s.HeldElsewhere == 0 {
 		t.Errorf("recovered %d, held elsewhere %d, runs %d", s.Recovered, s.HeldElsewhere, b.solver.runs["xxxxx"])
+	}
+}
+
+// A coordinator whose workers are all busy when it would look for expired leases must look when the next one is free. The lease is on an
+// input that only the dead one's own queue has: nothing but the record leads to it.
+func TestBusyCoordinatorLooksForExpiredLeasesWhenAWorkerIsFree(t *testing.T) {
+	b := newBench(t, "xxxxx", "yyyyy")
+	path := filepath.Join("dead", "queue", "id:000000,op:symcc")
+	if err := os.MkdirAll(filepath.Join(b.out, "dead", "queue"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.out, path), []byte("only here"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := b.options("symcc")
+	b.die(o, 50*time.Millisecond, "only here", path)
+	var text console
+	m := NewMaster(o, b.env(&text), 1)
+	start := time.Now()
+	step := func(at time.Duration, ev campaign.Event) { m.Step(t.Context(), start.Add(at), ev) }
+	ready := func() campaign.Event {
+		return campaign.Message{From: 1, Tag: campaign.TagReady, Data: encode(readyMsg{Schema: schemaReady, Rank: 1, Dispatch: m.workers[0].dispatch, Settings: o.fingerprint()})}
+	}
+	step(0, ready())
+	time.Sleep(60 * time.Millisecond) // the TTL of the dead one
+	step(time.Hour, campaign.Tick{})  // all busy, long after everything was due
+	step(time.Hour+time.Millisecond, campaign.Message{From: 1, Tag: campaign.TagResult,
+		Data: encode(resultMsg{Schema: schemaResult, Dispatch: m.workers[0].dispatch, Outputs: []outputMsg{}})})
+	step(time.Hour+2*time.Millisecond, ready())
+	if job := m.workers[0].job; job == nil || !strings.HasSuffix(job.candidate.input.Path, path) {
+		t.Errorf("the free worker got %+v\n%s", job, text.text())
+	}
+	if err := m.site.close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -62,7 +97,7 @@ func TestExpiredLeaseWhoseInputIsGoneIsGivenUp(t *testing.T) {
 	b := newBench(t, "yyyyy")
 	o := b.options("symcc")
 	o.MaxIdle, o.LeaseTTL = 1200*time.Millisecond, time.Second
-	d := b.die(o, time.Second, "xxxxx", 7)
+	d := b.die(o, time.Second, "xxxxx", "main/queue/id:000007,orig:gone")
 	time.Sleep(1100 * time.Millisecond) // its TTL
 	j := b.start(o)
 	s := j.wait(b, o, campaign.ExitOK)
@@ -106,7 +141,7 @@ func TestCommitBegunByADeadCoordinatorIsFinished(t *testing.T) {
 	for published := range 3 {
 		b := newBench(t, "xxxxx")
 		o := b.options("symcc")
-		d := b.die(o, time.Minute, "xxxxx", 0)
+		d := b.die(o, time.Minute, "xxxxx", seedPath)
 		stage := strings.Repeat("ab", 16)
 		children := []child{}
 		var staged []campaign.Output

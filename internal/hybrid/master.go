@@ -56,25 +56,26 @@ type Master struct {
 	env  *Env
 	site *site // nil until started
 
-	phase      phase
-	now        time.Time
-	out        campaign.Actions
-	startTime  time.Time
-	epoch      string // of dispatch and shutdown tokens
-	lane       *campaign.Lane
-	inputs     *inputs
-	crashes    afl.Coverage
-	hangs      afl.Coverage
-	workers    []workerState
-	baseline   bool // all that was there at the start is measured
-	lastScan   time.Time
-	nextScan   time.Time
-	nextRedo   time.Time
-	nextSample time.Time
-	nextAlive  time.Time
-	idleSince  time.Time
-	complained map[string]bool
-	unsettled  int // begun commits that could not be finished when they were last tried
+	phase       phase
+	now         time.Time
+	out         campaign.Actions
+	startTime   time.Time
+	epoch       string // of dispatch and shutdown tokens
+	lane        *campaign.Lane
+	inputs      *inputs
+	crashes     afl.Coverage
+	hangs       afl.Coverage
+	workers     []workerState
+	baseline    bool // all that was there at the start is measured
+	lastScan    time.Time
+	nextScan    time.Time
+	nextRedo    time.Time
+	nextRecover time.Time
+	nextSample  time.Time
+	nextAlive   time.Time
+	idleSince   time.Time
+	complained  map[string]bool
+	unsettled   int // begun commits that could not be finished when they were last tried
 
 	counters Tally
 	beats    Counters // as last printed
@@ -223,13 +224,18 @@ func (m *Master) look(ctx context.Context) {
 
 // takeOver looks for begun commits of the dead, and for expired leases when workers are free.
 func (m *Master) takeOver(ctx context.Context) {
-	if m.site.own.work == nil || m.now.Before(m.nextRedo) {
+	if m.site.own.work == nil {
 		return
 	}
-	m.nextRedo = m.now.Add(max(scanInterval, m.opts.HeartbeatInterval()))
-	_, err := m.redo(ctx)
-	m.complain("redo", err)
-	if m.busy() < len(m.workers) {
+	period := max(scanInterval, m.opts.HeartbeatInterval())
+	if !m.now.Before(m.nextRedo) {
+		m.nextRedo = m.now.Add(period)
+		_, err := m.redo(ctx)
+		m.complain("redo", err)
+	}
+	// A turn that finds no free worker must not use up the time of the next look: else a busy coordinator would never look.
+	if m.busy() < len(m.workers) && !m.now.Before(m.nextRecover) {
+		m.nextRecover = m.now.Add(period)
 		m.complain("recover", m.recoverExpired(ctx))
 	}
 }
