@@ -72,7 +72,7 @@ func (m *Micro) Run(ctx context.Context, env *experiment.Env) error {
 		"-records", strconv.Itoa(p.Records), "-shards", strconv.Itoa(p.Shards), "-ttl", strconv.Itoa(p.TTL), "-active", joined(p.Active),
 		"-warmup", strconv.Itoa(p.WarmUp), "-rounds", strconv.Itoa(p.Rounds), "-passes", strconv.Itoa(p.Passes), "-seed", strconv.FormatUint(env.Seed, 10), "-cpu", strconv.Itoa(w.CPU),
 	}
-	env.Progress(experiment.Tick{Done: 0, Total: 2, What: fmt.Sprintf("%d interleaved rounds", p.Rounds)})
+	env.Progress(experiment.Tick{Done: 0, Total: 2, What: fmt.Sprintf("%d interleaved rounds of %d passes", p.Rounds, p.Passes)})
 	run := append([]string{"-root", filepath.Join(env.Work, "timed"), "-out", env.Dir}, args...)
 	if err := child.Run(ctx, child.Cmd{Name: program, Args: run, Stdout: env.Log, Stderr: env.Log}); err != nil {
 		return err

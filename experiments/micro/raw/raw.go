@@ -33,12 +33,12 @@ const (
 	AA = "aa" // both are batch: the control
 )
 
-// Round is one line of RoundsFile: the two sides of a comparison, one straight after the other.
+// Round is one line of RoundsFile: the two sides of a comparison, in turn, each for a fixed number of passes.
 type Round struct {
 	Active int    // shards that hold records
 	Kind   string // AB or AA
 	Round  int
-	First  string // "a" or "b": which ran first
+	First  string // "a" or "b": which ran first; the order flips with each pass
 	A, B   int64  // wall time of one pass over all records, the mean over the passes of the side
 }
 

@@ -83,17 +83,12 @@ func (b *bench) pass(ctx context.Context, t *lease.Table, side string) error {
 	return nil
 }
 
-// timed gives the mean time of a pass over a fixed number of passes, so that a side lasts long enough beside what
-// starting and stopping it costs. The garbage of the other side is collected before.
-func (b *bench) timed(ctx context.Context, side string) (int64, error) {
-	runtime.GC()
+// timed adds the time of one pass.
+func (b *bench) timed(ctx context.Context, side string, sum *int64) error {
 	start := time.Now()
-	for range b.repeat {
-		if err := b.pass(ctx, b.plain, side); err != nil {
-			return 0, err
-		}
-	}
-	return time.Since(start).Nanoseconds() / int64(b.repeat), nil
+	err := b.pass(ctx, b.plain, side)
+	*sum += time.Since(start).Nanoseconds()
+	return err
 }
 
 func (b *bench) measure(ctx context.Context, c config, rng *rand.Rand) error {
@@ -123,6 +118,8 @@ func (b *bench) measure(ctx context.Context, c config, rng *rand.Rand) error {
 	return nil
 }
 
+// round alternates the sides pass by pass and flips the order each time, so that whatever lasts longer than two passes,
+// such as another program's burst of writes, falls on both sides alike. Garbage is collected before and not in between.
 func (b *bench) round(ctx context.Context, kind string, round int, aFirst bool) error {
 	r := raw.Round{Active: b.active, Kind: kind, Round: round, First: "b"}
 	a := raw.Scalar
@@ -131,19 +128,22 @@ func (b *bench) round(ctx context.Context, kind string, round int, aFirst bool) 
 	}
 	runs := []struct {
 		side string
-		took *int64
+		sum  *int64
 	}{{raw.Batch, &r.B}, {a, &r.A}}
 	if aFirst {
 		r.First = "a"
 		runs[0], runs[1] = runs[1], runs[0]
 	}
-	for _, run := range runs {
-		took, err := b.timed(ctx, run.side)
-		if err != nil {
-			return err
+	runtime.GC()
+	for range b.repeat {
+		for _, run := range runs {
+			if err := b.timed(ctx, run.side, run.sum); err != nil {
+				return err
+			}
 		}
-		*run.took = took
+		runs[0], runs[1] = runs[1], runs[0]
 	}
+	r.A, r.B = r.A/int64(b.repeat), r.B/int64(b.repeat)
 	b.rounds = append(b.rounds, r)
 	return nil
 }
