@@ -2,18 +2,23 @@ package target
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// Reaper is a small process beside a worker that outlives it for a moment: when the worker is gone, even by SIGKILL, it kills the
-// process group of the target that was running and removes the worker's private directory. Pdeathsig alone reaches only the target itself, not what
-// the target has started.
+// Reaper is a small process beside a worker that outlives it for a moment: when the worker is gone, even by SIGKILL, it kills what is left of the
+// targets and removes the worker's private directory. Pdeathsig alone reaches only the target itself, not what the target has started. The reaper
+// is told of process groups, and finds the others, among them those of a worker that died before it could tell, by the private directory
+// in their environment.
 type Reaper struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
@@ -75,5 +80,29 @@ func ReaperMain(in io.Reader, dir string) error {
 	if dir == "" {
 		return nil
 	}
+	killMarked(dir)
 	return removeAll(dir)
+}
+
+// killMarked kills the processes that were given a run directory in dir, until none is found twice in a row: one may have started another just before it died.
+func killMarked(dir string) {
+	mark := []byte("\x00SYMCC_OUTPUT_DIR=" + dir + "/")
+	for empty, tries := 0, 0; empty < 2 && tries < 100; tries++ {
+		names, err := filepath.Glob("/proc/[0-9]*/environ")
+		if err != nil {
+			return
+		}
+		empty++
+		for _, name := range names {
+			environ, err := os.ReadFile(name)
+			if err != nil || !bytes.Contains(append([]byte{0}, environ...), mark) {
+				continue // gone, not ours to see, or somebody else's
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is fine
+				empty = 0
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

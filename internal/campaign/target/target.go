@@ -6,7 +6,7 @@
 // group gets SIGTERM and 5 seconds later SIGKILL. When it ends, what is left of its process group is killed. SYMCC_ENABLE_LINEARIZATION is 1,
 // SYMCC_EMIT_HINTS is 1 unless set.
 //
-// A target that starts processes in sessions or groups of their own can leave them behind.
+// Processes that a target starts in sessions or groups of their own live until the worker ends, at most.
 package target
 
 import (

@@ -251,6 +251,32 @@ func TestTheReaperCleansUpBehindAKilledWorker(t *testing.T) {
 	eventually(t, "the private directory is gone", func() bool { _, err := os.Lstat(dir); return os.IsNotExist(err) })
 }
 
+// The worker died before it could tell the reaper of its target, or the target had left its group: the private directory in the environment is enough.
+func TestTheReaperFindsTargetsThatItWasNotToldOf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start := func(out string) *os.Process {
+		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{Env: []string{"SYMCC_OUTPUT_DIR=" + out}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = p.Kill()
+			_, _ = p.Wait()
+		})
+		return p
+	}
+	ours, other := start(dir+"/1/out"), start(dir+"-of-another/1/out")
+	if err := ReaperMain(strings.NewReader(""), dir); err != nil {
+		t.Fatal(err)
+	}
+	if alive(ours.Pid) || !alive(other.Pid) {
+		t.Errorf("ours lives: %t, another worker's lives: %t", alive(ours.Pid), alive(other.Pid))
+	}
+}
+
 func TestTheReaperForgetsGroupsThatHaveEnded(t *testing.T) {
 	group, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
