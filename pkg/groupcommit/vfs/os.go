@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +17,6 @@ import (
 var OS FS = osFS{}
 
 type osFS struct{}
-
-func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
-	f, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, perm) // os adds O_CLOEXEC
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
-}
 
 // Rename calls rename(2) itself: os.Rename looks at newname first, one more system call for each record.
 func (osFS) Rename(oldname, newname string) error {
@@ -147,58 +138,6 @@ func (l *osLock) Close() error {
 	_ = setLock(fd, unix.F_UNLCK, l.start) // the close releases it in any case
 	if err := unix.Close(fd); err != nil {
 		return &fs.PathError{Op: "unlock", Path: l.name, Err: err}
-	}
-	return nil
-}
-
-type osFile struct{ *os.File }
-
-func (f osFile) SyncFS() error {
-	fd := int(f.Fd())
-	err := reportsLostWrites(fd)
-	if err == nil {
-		err = retry(func() error { return unix.Syncfs(fd) })
-	}
-	if err != nil {
-		return &fs.PathError{Op: "syncfs", Path: f.Name(), Err: err}
-	}
-	return nil
-}
-
-// reportsLostWrites returns nil if syncfs fails on this file system after a failed write-back. The kernel does that since Linux 5.8
-// (syncfs(2)), for file systems that write to their own superblock. On overlayfs it is the upper file system that
-// learns of the failure, and nobody asks it.
-func reportsLostWrites(fd int) error {
-	if !modernSyncfs() {
-		return fmt.Errorf("%w: syncfs of a kernel before 5.8 reports no failed write", errors.ErrUnsupported)
-	}
-	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
-		return err
-	}
-	switch uint32(st.Type) {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
-		return nil
-	}
-	return fmt.Errorf("%w: syncfs of a file system of type %#x is not known to report failed writes", errors.ErrUnsupported, st.Type)
-}
-
-var modernSyncfs = sync.OnceValue(func() bool {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return false
-	}
-	var major, minor int
-	if n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); n != 2 {
-		return false
-	}
-	return major > 5 || major == 5 && minor >= 8
-})
-
-func (f osFile) Datasync() error {
-	// Nobody closes the file meanwhile: its methods are not called concurrently. A closed one gives EBADF.
-	if err := retry(func() error { return unix.Fdatasync(int(f.Fd())) }); err != nil {
-		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 	}
 	return nil
 }

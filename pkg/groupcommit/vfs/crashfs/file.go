@@ -27,9 +27,6 @@ func (f *file) inode() int { return f.ino }
 func (f *file) do(op vfs.Op, run func() error) error {
 	return f.view.do(op, f.name, "", func() error {
 		if _, ok := f.proc.held[f]; !ok {
-			if op == vfs.OpDatasync {
-				return syscall.EBADF // as vfs.OS, which asks the kernel
-			}
 			return fs.ErrClosed
 		}
 		return run()
@@ -75,10 +72,10 @@ var errAppendAt = errors.New("WriteAt on a file opened with O_APPEND")
 
 func (f *file) WriteAt(p []byte, off int64) (n int, err error) {
 	if f.flag&os.O_APPEND != 0 {
-		return 0, errAppendAt // as package os, which makes no *fs.PathError of it
+		return 0, errAppendAt // as vfs.OS, which makes no *fs.PathError of it
 	}
 	if len(p) == 0 && off >= 0 {
-		return 0, nil // package os does no system call then, whatever the state of the file
+		return 0, nil // vfs.OS does no system call then, whatever the state of the file
 	}
 	err = f.do(vfs.OpWriteAt, func() error {
 		switch {
