@@ -66,6 +66,17 @@ func (Exp) Micro(ctx context.Context, smoke, resume *bool, rounds *int, out *str
 	return one(ctx, "micro", smoke, resume, rounds, out)
 }
 
+// Peers times renewals beside bbolt, SQLite, Pebble and PostgreSQL on one disk (three minutes). -smoke, -resume, -rounds=N, -out=DIR.
+func (Exp) Peers(ctx context.Context, smoke, resume *bool, rounds *int, out *string) error {
+	return one(ctx, "peers", smoke, resume, rounds, out)
+}
+
+// Filesystems times the strategies on ext4, XFS, btrfs, overlayfs and tmpfs, and with slow syncs (two and a half minutes; needs root).
+// -smoke, -resume, -rounds=N, -out=DIR.
+func (Exp) Filesystems(ctx context.Context, smoke, resume *bool, rounds *int, out *string) error {
+	return one(ctx, "filesystems", smoke, resume, rounds, out)
+}
+
 // Mpi runs the forced-heartbeat campaign on eight ranks (about a minute). -smoke, -resume, -out=DIR.
 func (Exp) Mpi(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "mpi", smoke, resume, nil, out)

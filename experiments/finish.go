@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"shardlease/internal/evidence"
@@ -91,58 +92,86 @@ func (p *pipeline) draw(ctx context.Context) error {
 
 // drawAll draws the figures of every experiment that is there from the raw files of run into dir.
 func drawAll(ctx context.Context, root, run, dir string, list []entry, page figures.IndexPage, there func(name string) bool) error {
-	var renderer *figures.Renderer // made for the first figure: without any, the charting script is not needed
+	a := artist{root: root, dir: dir}
+	links := page.Links
+	page.Links = slices.Clone(links)
 	for _, e := range list {
-		name := e.Spec().Name
-		if e.figures == nil || !there(name) {
+		spec := e.Spec()
+		if e.figures == nil || !there(spec.Name) {
 			continue
 		}
-		all, err := e.figures(filepath.Join(run, name))
+		all, err := e.figures(filepath.Join(run, spec.Name))
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", spec.Name, err)
 		}
+		own := page
+		own.Title, own.Entries = spec.Title, nil
+		own.Links = append([]figures.Link{{Text: "all experiments", Href: "index.html"}, {Text: "raw files", Href: "../" + spec.Name + "/"}}, links...)
+		own.Verdicts = slices.DeleteFunc(slices.Clone(page.Verdicts), func(v figures.Verdict) bool { return !claims(spec, v.Claim) })
 		for _, f := range all {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if renderer == nil {
-				if renderer, err = figures.NewRenderer(figures.ScriptPath(root)); err != nil {
-					return err
-				}
-			}
-			if page.Smoke {
-				if f, err = f.Smoke(); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-			}
-			svg, err := drawOne(renderer, dir, f)
+			entry, err := a.draw(f, page.Smoke)
 			if err != nil {
-				return fmt.Errorf("%s: figure %s: %w", name, f.ID, err)
+				return fmt.Errorf("%s: figure %s: %w", spec.Name, f.ID, err)
 			}
-			page.Entries = append(page.Entries, figures.Entry{Figure: f, SVG: svg, Page: f.ID + ".html"})
+			own.Entries = append(own.Entries, entry)
 		}
+		if err := writeIndex(filepath.Join(dir, spec.Name+".html"), own); err != nil {
+			return err
+		}
+		page.Entries = append(page.Entries, own.Entries...)
+		page.Links = append(page.Links, figures.Link{Text: spec.Name, Href: spec.Name + ".html"})
 	}
-	index, err := figures.Index(page)
+	return writeIndex(filepath.Join(dir, "index.html"), page)
+}
+
+func claims(spec *experiment.Spec, id string) bool {
+	return slices.ContainsFunc(spec.Claims, func(c experiment.Claim) bool { return c.ID == id })
+}
+
+func writeIndex(name string, page figures.IndexPage) error {
+	text, err := figures.Index(page)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "index.html"), index, 0o644)
+	return os.WriteFile(name, text, 0o644)
 }
 
-// scriptHref is where a page looks for the charting script, which is never part of evidence: beside the figures, if the
-// reader has put it there.
-const scriptHref = "assets/echarts.min.js"
+// artist draws figures into a folder.
+type artist struct {
+	root, dir string
+	renderer  *figures.Renderer // made for the first figure: without any, the charting script is not needed
+}
 
-func drawOne(renderer *figures.Renderer, dir string, f figures.Figure) ([]byte, error) {
-	svg, err := renderer.SVG(f)
+// draw writes one figure as option, picture and page.
+func (a *artist) draw(f figures.Figure, smoke bool) (figures.Entry, error) {
+	var err error
+	if a.renderer == nil {
+		if a.renderer, err = figures.NewRenderer(figures.ScriptPath(a.root)); err != nil {
+			return figures.Entry{}, err
+		}
+	}
+	if smoke {
+		if f, err = f.Smoke(); err != nil {
+			return figures.Entry{}, err
+		}
+	}
+	svg, err := a.write(f)
+	return figures.Entry{Figure: f, SVG: svg, Page: f.ID + ".html"}, err
+}
+
+func (a *artist) write(f figures.Figure) ([]byte, error) {
+	svg, err := a.renderer.SVG(f)
 	if err != nil {
 		return nil, err
 	}
-	page, err := figures.HTML(f, svg, scriptHref)
+	page, err := figures.HTML(f, svg, figures.ScriptHref(a.root, a.dir))
 	if err != nil {
 		return nil, err
 	}
-	base := filepath.Join(dir, f.ID)
+	base := filepath.Join(a.dir, f.ID)
 	return svg, errors.Join(
 		os.WriteFile(base+".option.json", f.Option, 0o644),
 		os.WriteFile(base+".svg", svg, 0o644),

@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"shardlease/experiments/faults"
+	"shardlease/experiments/filesystems"
 	"shardlease/experiments/hybrid"
 	"shardlease/experiments/micro"
 	"shardlease/experiments/mpi"
+	"shardlease/experiments/peers"
 	"shardlease/experiments/powercut"
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
@@ -26,6 +28,8 @@ type entry struct {
 var registry = func() []entry {
 	return []entry{
 		{micro.New(), micro.Figures},
+		{peers.New(), peers.Figures},
+		{filesystems.New(), filesystems.Figures},
 		{mpi.New(), mpi.Figures},
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},

@@ -34,7 +34,22 @@ func ScriptPath(root string) string {
 	if p := os.Getenv("ECHARTS_JS"); p != "" {
 		return p
 	}
-	return filepath.Join(root, "internal", "figures", "npm", "node_modules", "echarts", "dist", "echarts.min.js")
+	return filepath.Join(root, installed)
+}
+
+var installed = filepath.Join("internal", "figures", "npm", "node_modules", "echarts", "dist", "echarts.min.js")
+
+// ScriptHref is where a page in dir looks for the charting script: for a folder of the repository, where the setup target puts it;
+// elsewhere beside the page, for the reader to put it there. The script is never part of evidence.
+func ScriptHref(root, dir string) string {
+	root, rootErr := filepath.Abs(root)
+	dir, dirErr := filepath.Abs(dir)
+	up, err := filepath.Rel(dir, root)
+	down, downErr := filepath.Rel(root, dir)
+	if errors.Join(rootErr, dirErr, err, downErr) != nil || !filepath.IsLocal(down) {
+		return "assets/echarts.min.js"
+	}
+	return filepath.ToSlash(filepath.Join(up, installed))
 }
 
 // Renderer draws figures with the pinned ECharts release. Its methods may be called concurrently.

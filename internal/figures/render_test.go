@@ -248,3 +248,15 @@ func TestPackageFileAsksForThePinnedRelease(t *testing.T) {
 		t.Errorf("package.json asks for %q, the renderer for %s", p.Dependencies["echarts"], EChartsVersion)
 	}
 }
+
+func TestPagesLookForTheScriptWhereSetupPutsIt(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/repo/evidence/runs/x.partial/figures": "../../../../internal/figures/npm/node_modules/echarts/dist/echarts.min.js",
+		"/repo/paper/figures":                   "../../internal/figures/npm/node_modules/echarts/dist/echarts.min.js",
+		"/elsewhere/x/figures":                  "assets/echarts.min.js",
+	} {
+		if got := ScriptHref("/repo", dir); got != want {
+			t.Errorf("%s: %s", dir, got)
+		}
+	}
+}

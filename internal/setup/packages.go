@@ -38,11 +38,12 @@ var packages = []Package{
 	{"e2fsprogs", false, "power cuts on ext4"},
 	{"xfsprogs", false, "power cuts on XFS"},
 	{"btrfs-progs", false, "power cuts on btrfs"},
+	{"postgresql-15", false, "one of the databases beside which renewals are timed"},
 	{"chromium", false, "prints the report to PDF"},
 }
 
 // Modules are the folders of the project's Go modules: the product's, and those of programs whose dependencies are kept out of it.
-var Modules = []string{".", "experiments/powercut/rig"}
+var Modules = []string{".", "experiments/powercut/rig", "experiments/peers/bench"}
 
 func names(needed bool) []string {
 	var out []string
@@ -106,8 +107,13 @@ func debian(ctx context.Context, wanted []string, out io.Writer) error {
 	fmt.Fprintf(out, "Debian packages: installing %s\n", strings.Join(missing, ", "))
 	env := []string{"DEBIAN_FRONTEND=noninteractive"}
 	apt := func(args ...string) error {
-		args = append([]string{"-q", "-o", "DPkg::Lock::Timeout=300"}, args...)
+		args = append([]string{"-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confold"}, args...)
 		return child.Run(ctx, child.Cmd{Name: "apt-get", Args: args, Env: env, Stdout: out, Stderr: out})
+	}
+	if slices.Contains(missing, "postgresql-15") {
+		if err := noCluster(); err != nil {
+			return err
+		}
 	}
 	if err := apt("update"); err != nil {
 		fmt.Fprintf(out, "warning: the package lists could not be renewed: %v\n", err)
@@ -116,6 +122,19 @@ func debian(ctx context.Context, wanted []string, out io.Writer) error {
 		return fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
 	}
 	return nil
+}
+
+// noCluster keeps Debian from starting a database server: the experiment starts one of its own, for itself. A configuration that is
+// there already is left alone.
+func noCluster() error {
+	const name = "/etc/postgresql-common/createcluster.conf"
+	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte("create_main_cluster = false\n"), 0o644)
 }
 
 // InstallLine is what a user without root rights has to run.
