@@ -70,7 +70,6 @@ func TestBusyCoordinatorLooksForExpiredLeasesWhenAWorkerIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := b.options("symcc")
-	b.die(o, 50*time.Millisecond, "only here", path)
 	var text console
 	m := NewMaster(o, b.env(&text), 1)
 	start := time.Now()
@@ -79,6 +78,7 @@ func TestBusyCoordinatorLooksForExpiredLeasesWhenAWorkerIsFree(t *testing.T) {
 		return campaign.Message{From: 1, Tag: campaign.TagReady, Data: encode(readyMsg{Schema: schemaReady, Rank: 1, Dispatch: m.workers[0].dispatch, Settings: o.fingerprint()})}
 	}
 	step(0, ready())
+	b.die(o, 50*time.Millisecond, "only here", path)
 	time.Sleep(60 * time.Millisecond) // the TTL of the dead one
 	step(time.Hour, campaign.Tick{})  // all busy, long after everything was due
 	step(time.Hour+time.Millisecond, campaign.Message{From: 1, Tag: campaign.TagResult,
