@@ -3,6 +3,7 @@ package mpi
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,50 @@ func Figures(dir string) ([]figures.Figure, error) {
 		return nil, err
 	}
 	busy, err := busyFigure(work)
-	return []figures.Figure{beats, lives, busy}, err
+	if err != nil {
+		return nil, err
+	}
+	timeline, err := timelineFigure(runs[0])
+	return []figures.Figure{beats, timeline, lives, busy}, err
+}
+
+// timelineFigure shows each heartbeat batch of each master. Time runs from the first batch of either.
+func timelineFigure(r *campaignRun) (figures.Figure, error) {
+	first := int64(math.MaxInt64)
+	for _, m := range r.stats.Masters {
+		for _, b := range m.Log {
+			first = min(first, b.At)
+		}
+	}
+	var panels []figures.Panel
+	for _, m := range r.stats.Masters {
+		renewals := figures.Series{Name: "renewals", Kind: figures.LineMarks}
+		syncs := figures.Series{Name: "directory syncs", Kind: figures.LineMarks}
+		for _, b := range m.Log {
+			if b.Failed {
+				continue // counted by the failures, and nothing was renewed by it
+			}
+			at := float64(b.At-first) / 1000
+			renewals.Points = append(renewals.Points, figures.Point{X: at, Y: float64(b.Renewals)})
+			syncs.Points = append(syncs.Points, figures.Point{X: at, Y: float64(b.DirectorySyncs)})
+		}
+		if len(renewals.Points) == 0 {
+			continue // a master that never held a lease long enough
+		}
+		panels = append(panels, figures.Panel{
+			Title: fmt.Sprintf("master %d, %d workers", m.Rank, m.Workers),
+			X:     figures.Axis{Name: "time since the first heartbeat batch, s", Zero: true}, Y: figures.Axis{Name: "per batch", Zero: true},
+			Series: []figures.Series{renewals, syncs},
+		})
+	}
+	if len(panels) == 0 {
+		return figures.Figure{}, fmt.Errorf("%s: no heartbeat batch was logged", statsFile)
+	}
+	return figures.XY(figures.Spec{
+		ID: "campaign-timeline", Title: "Every heartbeat batch of the first campaign",
+		Subtitle: fmt.Sprintf("renewals and directory syncs of each batch; %d shards", r.Shards),
+		Caption:  "A batch renews everything its master holds at that moment, waiting work included, and syncs each touched shard once. The distance between the two lines is what the batch saved.",
+	}, figures.Stacked, panels...)
 }
 
 // Counts of the report's one campaign (section 8.3), summed over its masters.

@@ -33,8 +33,11 @@ func writeCampaign(t *testing.T) string {
 			lines.Write(append(line, '\n'))
 		}
 	}
-	final := `{"masters":[{"rank":0,"batches":10,"renewals":40,"directory_syncs":20,"directory_syncs_avoided":20},
-		{"rank":1,"batches":7,"renewals":27,"directory_syncs":21,"directory_syncs_avoided":6}],
+	final := `{"masters":[{"rank":0,"batches":10,"renewals":40,"directory_syncs":20,"directory_syncs_avoided":20,
+			"heartbeat_log":[{"at_unix_ms":1000,"took_ms":5,"held":6,"renewals":6,"directory_syncs":3,"failed":false},
+				{"at_unix_ms":1333,"took_ms":5,"held":6,"renewals":0,"directory_syncs":0,"failed":true}]},
+		{"rank":1,"batches":7,"renewals":27,"directory_syncs":21,"directory_syncs_avoided":6,
+			"heartbeat_log":[{"at_unix_ms":1100,"took_ms":5,"held":4,"renewals":4,"directory_syncs":4,"failed":false}]}],
 		"final":{"total_analysis_observations":13,"analysis_by_master":{"0":7,"1":6}}}`
 	launch, err := experiment.EncodeJSON(Launch{Processes: 8, Seeds: 12, Shards: 4})
 	if err != nil {

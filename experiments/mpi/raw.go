@@ -76,6 +76,15 @@ type master struct {
 	DirectorySyncs int  `json:"directory_syncs"`
 	Avoided        int  `json:"directory_syncs_avoided"`
 	Failures       int  `json:"failures"`
+
+	Log []struct {
+		At             int64 `json:"at_unix_ms"`
+		Took           int64 `json:"took_ms"`
+		Held           int   `json:"held"`
+		Renewals       int   `json:"renewals"`
+		DirectorySyncs int   `json:"directory_syncs"`
+		Failed         bool  `json:"failed"`
+	} `json:"heartbeat_log"`
 }
 
 // Execution is one line of executionsFile.

@@ -35,6 +35,19 @@ func (m *HeartbeatMetrics) add(o HeartbeatMetrics) {
 	m.LateMax = max(m.LateMax, o.LateMax)
 }
 
+// BeatRecord is one batch in the order of time, for the timeline of a campaign.
+type BeatRecord struct {
+	At             int64 `json:"at_unix_ms"` // when it began, by the master's wall clock
+	Took           int64 `json:"took_ms"`
+	Held           int   `json:"held"` // leases it was asked to renew
+	Renewals       int   `json:"renewals"`
+	DirectorySyncs int   `json:"directory_syncs"`
+	Failed         bool  `json:"failed"` // then renewals and syncs are 0
+}
+
+// maxBeatLog bounds the timeline; a campaign of days keeps its first hours.
+const maxBeatLog = 2048
+
 // Beat is the news of one heartbeat batch.
 type Beat struct {
 	Lost []lease.ID // leases that this master no longer has, without those it had given up itself while the batch ran
@@ -63,6 +76,7 @@ type Lane struct {
 	next     time.Time
 	busy     bool
 	capacity int // 0 before the first measurement
+	log      []BeatRecord
 }
 
 // NewLane returns a lane whose first batch is due one interval after start.
@@ -70,7 +84,7 @@ func NewLane(table Beater, held *Holdings, interval time.Duration, start time.Ti
 	return &Lane{table: table, held: held, interval: interval, next: start.Add(interval)}
 }
 
-// Measure makes the lane time its batches with clock, for Capacity. It is called before the first Step.
+// Measure makes the lane time its batches with clock, for Capacity and Log. It is called before the first Step.
 func (l *Lane) Measure(clock func() time.Time) { l.clock = clock }
 
 // Capacity is how many leases a batch can renew in half of its time limit, going by the last one, or 0 if that is not known. A
@@ -96,6 +110,27 @@ func (l *Lane) Metrics() HeartbeatMetrics {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.metrics
+}
+
+// Log is the timeline of the first batches, if the lane times them; see Measure.
+func (l *Lane) Log() []BeatRecord {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]BeatRecord{}, l.log...)
+}
+
+// record adds a batch that began at begin to the timeline.
+func (l *Lane) record(begin time.Time, held int, batch lease.HeartbeatBatch, failed bool) {
+	if l.clock == nil {
+		return
+	}
+	took := l.clock().Sub(begin).Milliseconds()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.log) < maxBeatLog {
+		l.log = append(l.log, BeatRecord{At: begin.UnixMilli(), Took: took, Held: held,
+			Renewals: len(batch.Renewed), DirectorySyncs: batch.DirectorySyncs, Failed: failed})
+	}
 }
 
 // Quiet tells that no batch is running. The counters are final then if nothing is held.
@@ -146,8 +181,10 @@ func (l *Lane) Beat(ctx context.Context) Beat {
 		err = checkPartition(held, batch)
 	}
 	if err != nil {
+		l.record(begin, len(held), lease.HeartbeatBatch{}, true)
 		return l.failed(held, err)
 	}
+	l.record(begin, len(held), batch, false)
 	l.mu.Lock()
 	l.metrics.Batches++
 	l.metrics.Renewals += uint64(len(batch.Renewed))

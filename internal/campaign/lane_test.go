@@ -170,3 +170,40 @@ func TestTheLaneKeepsItsPeriodAndMeasuresLateness(t *testing.T) {
 		t.Error("a batch may run into the next period")
 	}
 }
+
+// partition renews everything, with one directory sync, or fails.
+type partition struct{ err error }
+
+func (p *partition) HeartbeatMany(_ context.Context, held map[lease.ID]lease.Token) (lease.HeartbeatBatch, error) {
+	b := lease.HeartbeatBatch{DirectorySyncs: 1}
+	for id := range held {
+		b.Renewed = append(b.Renewed, id)
+	}
+	return b, p.err
+}
+
+func TestALaneKeepsTheTimelineOfItsFirstBatches(t *testing.T) {
+	held := NewHoldings()
+	held.Add(lease.SumID([]byte("a")), lease.Token{Fence: 1})
+	now := time.UnixMilli(1000)
+	table := &partition{}
+	lane := NewLane(table, held, time.Second, now)
+	lane.Measure(func() time.Time { now = now.Add(5 * time.Millisecond); return now })
+	lane.Beat(t.Context())
+	table.err = errors.New("disk")
+	lane.Beat(t.Context())
+	log := lane.Log()
+	if len(log) != 2 || log[0].Renewals != 1 || log[0].DirectorySyncs != 1 || log[0].Took != 5 || log[0].At != 1005 || log[0].Failed {
+		t.Fatalf("timeline %+v", log)
+	}
+	if bad := log[1]; !bad.Failed || bad.Renewals != 0 || bad.DirectorySyncs != 0 || bad.Held != 1 {
+		t.Errorf("failed batch %+v", bad)
+	}
+	table.err = nil
+	for range maxBeatLog {
+		lane.Beat(t.Context())
+	}
+	if n := len(lane.Log()); n != maxBeatLog {
+		t.Errorf("%d batches kept", n)
+	}
+}

@@ -49,7 +49,7 @@ func (m *Master) beginReport() {
 	own := MasterStats{Rank: m.rank, Workers: len(m.workers), Acked: len(m.workers) - len(m.shutdown.Pending()), Pending: m.shutdown.Pending(),
 		Drained: m.shutdown.Drained, Clean: m.shutdown.Clean(), Parked: append([]string{}, m.parked...), Undiscovered: m.undiscovered, Counters: m.counters}
 	if m.lane != nil {
-		own.HeartbeatMetrics = m.lane.Metrics()
+		own.HeartbeatMetrics, own.HeartbeatLog = m.lane.Metrics(), m.lane.Log()
 		if own.Batches > 0 || own.Failures > 0 {
 			fmt.Fprintln(w, own.HeartbeatMetrics.line(m.rank))
 		}

@@ -65,6 +65,7 @@ type MasterStats struct {
 	Failure      string `json:"failure"`
 	Counters
 	HeartbeatMetrics
+	HeartbeatLog []BeatRecord `json:"heartbeat_log"` // the first batches of this run
 }
 
 // Final are the campaign's results, read from the records when all ranks have stopped. In a resumed epoch they cover the earlier runs too.
