@@ -34,8 +34,13 @@ type Batch struct {
 	syncs   int             // content syncs since the last Flush
 	retired []retired       // since the last Flush
 
-	contents []content // of the present window; reused by the next
-	read     []byte    // a spare's old content
+	buffers *buffers // nil if Publish has not been called since the last Flush
+}
+
+// buffers are what a batch works with. They are reused by the next window, and by the next batch.
+type buffers struct {
+	contents []content
+	read     []byte // a spare's old content
 }
 
 // NewBatch returns an empty batch with the Serial content strategy, the report's: write, file sync, rename, one record
@@ -156,6 +161,10 @@ func (b *Batch) Flush() (Flushed, error) {
 	b.pending, b.syncs = b.pending[:0], 0
 	clear(b.waiting)
 	b.keepSpares()
+	if b.buffers != nil {
+		b.w.buffers.Put(b.buffers)
+		b.buffers = nil
+	}
 	var errs []error
 	for _, s := range b.suspect {
 		res.Unknown = append(res.Unknown, s.Dir)

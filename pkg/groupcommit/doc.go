@@ -3,7 +3,7 @@
 // # What it does not promise
 //
 // A batch is not a transaction: other processes see its names change one by one, and a power cut before Flush returns
-// leaves any subset of them changed. Nothing is rolled back. A batch waits for nobody and starts no timer. It does not
+// leaves any subset of them changed. Nothing is rolled back. A batch starts no timer and waits for no company. It does not
 // lock: who may write which name is the caller's business. It does not defend against somebody who swaps directories
 // for symbolic links while it works. Parents are compared as cleaned text, so one directory under two spellings counts
 // as two: Replace then refuses and Flush runs one barrier more than needed, both safe.

@@ -31,19 +31,23 @@ type retired struct {
 
 // publish makes the contents of one window durable, then switches their names in order. errs is all nil.
 func (b *Batch) publish(updates []Update, errs []error) {
-	for len(b.contents) < len(updates) {
-		b.contents = append(b.contents, content{})
+	if b.buffers == nil {
+		b.buffers = b.w.buffers.Get().(*buffers)
 	}
+	for len(b.buffers.contents) < len(updates) {
+		b.buffers.contents = append(b.buffers.contents, content{})
+	}
+	window := b.buffers.contents[:len(updates)]
 	for i := range updates {
-		c := &b.contents[i]
+		c := &window[i]
 		*c = content{tmp: updates[i].Name + tempSuffix, data: c.data[:0]}
 		if errs[i] = b.refuse(filepath.Dir(updates[i].Name)); errs[i] == nil {
 			errs[i] = b.write(c, &updates[i])
 		}
 	}
-	b.sync(b.contents[:len(updates)], errs)
+	b.sync(window, errs)
 	for i := range updates {
-		c, u := &b.contents[i], &updates[i]
+		c, u := &window[i], &updates[i]
 		if errs[i] == nil {
 			errs[i] = b.change(filepath.Dir(u.Name), func() error { return b.switchTo(c, u.Name) })
 		}
@@ -73,11 +77,12 @@ func (b *Batch) overwrite(c *content) bool {
 	if err != nil {
 		return false
 	}
-	if size := c.pair.spare.size; len(b.read) <= size {
-		b.read = make([]byte, size+spareUnit)
+	size := c.pair.spare.size
+	if len(b.buffers.read) <= size {
+		b.buffers.read = make([]byte, size+spareUnit)
 	}
-	n, err := f.Read(b.read[:c.pair.spare.size+1]) // a file that is longer, or read in pieces, has another mark
-	if err == nil && markOf(b.read[:n]) == c.pair.spare {
+	n, err := f.Read(b.buffers.read[:size+1]) // a file that is longer, or read in pieces, has another mark
+	if err == nil && markOf(b.buffers.read[:n]) == c.pair.spare {
 		n, err = f.WriteAt(c.data, 0)
 		if whole(c.tmp, n, len(c.data), err) == nil {
 			c.file, c.inPlace = f, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"shardlease/pkg/groupcommit/vfs"
@@ -19,7 +20,8 @@ type Writer struct {
 	spares   spares
 	barriers barriers
 
-	concurrent int // maxConcurrent, less in tests that must replay
+	buffers    sync.Pool // of *buffers
+	concurrent int       // maxConcurrent, less in tests that must replay
 }
 
 // NewWriter returns a Writer with the given strategy, or with one that does what it can of it: Spare strategies need
@@ -47,7 +49,10 @@ func NewWriter(fsys vfs.FS, strategy Strategy, scratch string) (*Writer, error) 
 }
 
 func newWriter(fsys vfs.FS, strategy Strategy) *Writer {
-	return &Writer{fsys: fsys, strategy: strategy, concurrent: maxConcurrent, barriers: barriers{fsys: fsys, dirs: make(map[string]*round)}}
+	w := &Writer{fsys: fsys, strategy: strategy, concurrent: maxConcurrent}
+	w.barriers = barriers{fsys: fsys, dirs: make(map[string]*round)}
+	w.buffers.New = func() any { return new(buffers) }
+	return w
 }
 
 // Strategy returns the strategy in use, never Auto.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
 )
 
@@ -25,7 +26,9 @@ func (s syncless) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, e
 
 type synclessFile struct{ vfs.File }
 
-func (synclessFile) Sync() error { return nil }
+func (synclessFile) Sync() error     { return nil }
+func (synclessFile) Datasync() error { return nil }
+func (synclessFile) SyncFS() error   { return nil }
 
 // BenchmarkHeartbeatMany renews 64 records. "no-sync" leaves the syncs out and so shows the library's own cost; read B/op and allocs/op
 // divided by 64 as the cost of one renewal.
@@ -36,6 +39,8 @@ func BenchmarkHeartbeatMany(b *testing.B) {
 	}{
 		{"no-sync", Options{FS: syncless{vfs.OS}}},
 		{"sync", Options{}},
+		{"no-sync/strategy=spare-wholefs", Options{FS: syncless{vfs.OS}, Strategy: groupcommit.SpareWholeFS}},
+		{"sync/strategy=spare-wholefs", Options{Strategy: groupcommit.SpareWholeFS}},
 	} {
 		for _, shards := range []int{1, 8} {
 			b.Run(fmt.Sprintf("fs=%s/records=64/shards=%d", c.name, shards), func(b *testing.B) {
@@ -47,6 +52,11 @@ func BenchmarkHeartbeatMany(b *testing.B) {
 				held := map[ID]Token{}
 				for n := range 64 {
 					if held[itemID(n)], err = table.Claim(bg, itemID(n), payload(`{"sequence":1}`), Holder{Owner: "bench"}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for range 2 { // until each record has its spare
+					if _, err := table.HeartbeatMany(bg, held); err != nil {
 						b.Fatal(err)
 					}
 				}

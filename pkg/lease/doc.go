@@ -57,15 +57,16 @@
 //
 //	<root>/layout.json         format, kind (work or targets), shard count; linked into place once, compared at each Open
 //	<root>/locks/<shard>.lock  empty
-//	<root>/<shard>/<id>.json   one record; <id>.json.tmp while it is written, or left by a killed writer until the next write of that record
+//	<root>/<shard>/<id>.json   one record; <id>.json.tmp while it is written, or left by a killed writer until the next write of that record,
+//	                           or kept as the record's spare by Options.Strategy
 //
 // Directories are zero-padded decimals; the shard of an ID is its first 4 bytes, big endian, modulo the shard count. All directories are made
 // and synced before the layout file is linked. Files get mode 0666 and directories 0777 less the umask, which is the place to
 // decide who shares a root.
 //
 // A record is one JSON object whose last member is a CRC-32C of all before it. The decoder is strict: unknown formats, duplicate or missing
-// members, wrong types, numbers that are not plain integers in range, a foreign ID, or anything after the object make the record corrupt (ErrCorrupt): it
-// is listed, and never overwritten. Members it does not know are kept through every rewrite.
+// members, wrong types, numbers that are not plain integers in range, a foreign ID, or anything but white space after the object's newline (strategies with spares pad records) make the record corrupt (ErrCorrupt): it
+// is listed, and never overwritten. A reader without the lock may meet a spare that is being overwritten; it looks again before it calls a record corrupt. Members it does not know are kept through every rewrite.
 //
 // # Assumptions
 //

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"shardlease/pkg/groupcommit"
@@ -131,7 +132,11 @@ type heartbeats struct {
 	items []heartbeat
 	batch *groupcommit.Batch
 
-	// Of the present window; reused by the next.
+	*windowBuffers
+}
+
+// windowBuffers are those of the present window. They are reused by the next, and by the next HeartbeatMany.
+type windowBuffers struct {
 	locks   []io.Closer
 	members []*heartbeat
 	updates []groupcommit.Update
@@ -139,8 +144,15 @@ type heartbeats struct {
 	written [][]byte
 }
 
+var windows = sync.Pool{New: func() any { return new(windowBuffers) }}
+
 func (b *heartbeats) run(ctx context.Context) (HeartbeatBatch, error) {
 	b.batch = b.s.writer.NewBatch()
+	b.windowBuffers = windows.Get().(*windowBuffers)
+	defer func() {
+		clear(b.members) // they would keep the whole batch
+		windows.Put(b.windowBuffers)
+	}()
 	deadline := b.s.lockDeadline()
 	var flushed groupcommit.Flushed
 	var barriers error
@@ -200,7 +212,8 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 		return failed, err
 	}
 	b.locks = append(b.locks, l)
-	r, buf, err := b.s.read(it.id, b.read)
+	name := b.s.path(it.id)
+	r, buf, err := b.s.readFrom(name, it.id, b.read)
 	b.read = buf
 	if errors.Is(err, fs.ErrNotExist) {
 		return lost, nil
@@ -236,7 +249,7 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 	}
 	b.written[slot] = data
 	b.members = append(b.members, it)
-	b.updates = append(b.updates, b.s.update(it.id, data))
+	b.updates = append(b.updates, groupcommit.Update{Name: name, Data: data, Perm: recordPerm})
 	return renewed, nil
 }
 

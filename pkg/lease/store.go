@@ -79,7 +79,10 @@ func (s *store) path(id ID) string {
 	return string(append(hex.AppendEncode(name, id[:]), recordExt...))
 }
 
-const recordExt = ".json"
+const (
+	recordExt  = ".json"
+	recordPerm = 0o666
+)
 
 func (s *store) close() error {
 	var err error
@@ -119,7 +122,11 @@ func (s *store) now() (time.Time, error) {
 // read is one of three results: the record, an error that matches fs.ErrNotExist or ErrCorrupt, or the I/O error.
 // The record aliases the returned buffer, which is buf grown as needed.
 func (s *store) read(id ID, buf []byte) (Record, []byte, error) {
-	name := s.path(id)
+	return s.readFrom(s.path(id), id, buf)
+}
+
+// readFrom is read for a caller who has the record's path.
+func (s *store) readFrom(name string, id ID, buf []byte) (Record, []byte, error) {
 	buf, err := s.readFile(name, buf)
 	// A network file system may answer from a stale handle or a stale absence. Looking again settles both; to conclude "no record" from
 	// the first answer could restart the fence.
@@ -232,7 +239,7 @@ func (s *store) encodeNew(r *Record) ([]byte, error) {
 }
 
 func (s *store) update(id ID, data []byte) groupcommit.Update {
-	return groupcommit.Update{Name: s.path(id), Data: data, Perm: 0o666}
+	return groupcommit.Update{Name: s.path(id), Data: data, Perm: recordPerm}
 }
 
 // write makes one record durable. An error that matches groupcommit.ErrUnknown means that others may see it already. Caller holds the
