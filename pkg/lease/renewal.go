@@ -50,10 +50,15 @@ type beating struct {
 	ss      *session
 	now     time.Time
 	held    map[ID]Token
-	members []ID          // the leases that the beat renews, by (shard, ID)
-	strict  []heartbeat   // those that need their record
-	same    bool          // the set is that of the beat before
-	minimum time.Duration // the shortest TTL among the members
+	members []ID        // the leases that the beat renews, by (shard, ID)
+	list    []beatEntry // what the beat file is to say
+	strict  []heartbeat // those that need their record
+
+	repeated bool          // the set is that of the beat before, found so by the roster
+	same     bool          // the same, found by looking at each promise
+	future   bool          // a promise is later than this beat
+	shortest time.Duration // TTL among the members; 0 if none can lapse
+	edits    uint64        // session.edits
 }
 
 // beatMany is HeartbeatMany of a session.
@@ -74,7 +79,7 @@ func (t *Table) beatMany(ctx context.Context, held map[ID]Token) (HeartbeatBatch
 	if err != nil {
 		return fail(err)
 	}
-	b := &beating{s: t.s, ss: ss, now: now, held: held, same: true}
+	b := &beating{s: t.s, ss: ss, now: now, held: held}
 	b.split()
 	renewed := b.beat()
 	return b.finish(ctx, renewed)
@@ -86,7 +91,12 @@ func (b *beating) split() {
 	ss := b.ss
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	beats := 0
+	b.same, b.list = true, ss.listed
+	if b.repeated = ss.repeats(b.held, b.now); b.repeated {
+		b.members, b.shortest = ss.current, ss.roster.shortest
+		return
+	}
+	b.members = make([]ID, 0, len(b.held))
 	for id, tok := range b.held {
 		p, ok := ss.promise(id)
 		if !ok || p.tok != tok || !p.aliveAt(b.now, b.s.opts.MaxSkew) {
@@ -97,34 +107,25 @@ func (b *beating) split() {
 			b.strict = append(b.strict, it)
 			continue
 		}
-		beats++
+		b.members = append(b.members, id)
 		b.same = b.same && p.current
-		if !p.committing && (b.minimum == 0 || p.ttl < b.minimum) {
-			b.minimum = p.ttl
+		b.future = b.future || p.at.After(b.now)
+		if !p.committing && (b.shortest == 0 || p.ttl < b.shortest) {
+			b.shortest = p.ttl
 		}
 	}
-	if b.same = b.same && beats == len(ss.current); b.same {
+	if b.same = b.same && len(b.members) == len(ss.current); b.same {
 		b.members = ss.current
-		return
+	} else {
+		slices.SortFunc(b.members, b.s.compare)
+		b.list = b.listing()
 	}
-	b.members = make([]ID, 0, beats)
-	for id := range b.held {
-		b.members = append(b.members, id)
-	}
-	stays := func(id ID) bool {
-		return slices.ContainsFunc(b.strict, func(it heartbeat) bool { return it.id == id })
-	}
-	if len(b.strict) > 0 {
-		b.members = slices.DeleteFunc(b.members, stays)
-	}
-	slices.SortFunc(b.members, b.s.compare)
+	b.edits = ss.edits
 }
 
-// list is what the beat file is to say: what this beat renews, and what earlier ones have promised and still holds.
-func (b *beating) list() []beatEntry {
+// listing is what the beat file is to say: what this beat renews, and what earlier ones have promised and still holds. Caller holds mu.
+func (b *beating) listing() []beatEntry {
 	ss := b.ss
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
 	list := make([]beatEntry, 0, len(ss.told))
 	for _, id := range b.members {
 		list = append(list, beatEntry{id: id, fence: b.held[id].Fence})
@@ -134,6 +135,7 @@ func (b *beating) list() []beatEntry {
 		switch tok, wanted := b.held[id]; {
 		case wanted && tok == p.tok && p.aliveAt(b.now, b.s.opts.MaxSkew):
 		case !p.aliveAt(b.now, b.s.opts.MaxSkew):
+			ss.edits++
 			delete(ss.told, id)
 		case p.at.After(p.written) && !p.committing:
 			list = append(list, beatEntry{id: id, fence: p.tok.Fence, at: p.at.UnixNano()})
@@ -149,17 +151,13 @@ func (b *beating) beat() (renewed []ID) {
 	if len(b.members) == 0 {
 		return nil
 	}
-	list := b.ss.listed
-	if !b.same {
-		list = b.list()
-	}
 	var challenged map[ID]bool
-	err := b.ss.write(b.now.UnixNano(), list) // (1), (2)
+	err := b.ss.write(b.now.UnixNano(), b.list) // (1), (2)
 	if err == nil {
 		b.ss.promiseAll(b)
 		challenged, err = b.ss.challenged() // (3)
 	}
-	if now, clockErr := b.s.now(); err != nil || clockErr != nil || b.minimum > 0 && now.Sub(b.now) >= b.minimum {
+	if now, clockErr := b.s.now(); err != nil || clockErr != nil || b.shortest > 0 && now.Sub(b.now) >= b.shortest {
 		b.strictly(b.members...)
 		return nil
 	}
@@ -187,6 +185,7 @@ func (b *beating) finish(ctx context.Context, renewed []ID) (HeartbeatBatch, err
 	ok := HeartbeatBatch{}
 	var err error
 	if len(b.strict) > 0 {
+		slices.SortFunc(b.strict, func(x, y heartbeat) int { return b.s.compare(x.id, y.id) })
 		h := &heartbeats{s: b.s, items: b.strict}
 		ok, err = h.run(ctx)
 		b.ss.settle(h.items)
@@ -209,10 +208,11 @@ func (b *beating) merge(strict, beaten []ID) []ID {
 	if len(beaten) == 0 {
 		return strict
 	}
-	all := slices.Concat(strict, beaten)
-	if len(strict) > 0 {
-		slices.SortFunc(all, b.s.compare)
+	if len(strict) == 0 {
+		return slices.Clone(beaten)
 	}
+	all := slices.Concat(strict, beaten)
+	slices.SortFunc(all, b.s.compare)
 	return all
 }
 
@@ -241,6 +241,16 @@ func (ss *session) promiseAll(b *beating) {
 		ss.current = b.members
 	}
 	ss.instant = b.now
+	if b.repeated {
+		return
+	}
+	ss.roster = roster{shortest: b.shortest, edits: b.edits}
+	if !b.future {
+		ss.roster.tokens = make([]Token, len(b.members))
+		for i, id := range b.members {
+			ss.roster.tokens[i] = b.held[id]
+		}
+	}
 }
 
 // settle notes what strict renewals have promised.

@@ -110,7 +110,7 @@ func TestABeatRenewsForEverybodyUntilItsOwnTTL(t *testing.T) {
 		b.must(b.claimByOther(id))
 	}
 	batch, err := b.holder.HeartbeatMany(bg, b.held)
-	if b.must(err); len(batch.Lost) != 3 {
+	if b.must(err); len(batch.Lost) != 3 || !slices.IsSortedFunc(batch.Lost, b.holder.s.compare) {
 		t.Errorf("batch %+v", batch)
 	}
 }
