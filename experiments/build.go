@@ -84,7 +84,7 @@ func Test(ctx context.Context) error {
 	}
 	err := inRoot(ctx,
 		[]string{"go", "test", "./..."},
-		[]string{"go", "test", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/..."},
+		[]string{"go", "test", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/...", "./experiments/hybrid"},
 	)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func Test(ctx context.Context) error {
 func Lint(ctx context.Context) error {
 	err := inRoot(ctx,
 		[]string{"go", "vet", "./..."},
-		[]string{"go", "vet", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/..."},
+		[]string{"go", "vet", "-tags", "mpi", "./pkg/mpirun/...", "./internal/campaign/...", "./cmd/...", "./experiments/hybrid"},
 		[]string{"go", "vet", "-tags", "mage", "."},
 		[]string{"go", "tool", "staticcheck", "./..."},
 	)

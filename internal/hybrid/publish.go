@@ -48,6 +48,7 @@ func (p *publisher) publish(_ context.Context, raw json.RawMessage) error {
 			return fmt.Errorf("look for what %s has published: %w", m.Peer, err)
 		}
 	}
+	var files []afl.Staged
 	for _, c := range m.Children {
 		id, err := lease.ParseID(c.SHA256)
 		if err != nil {
@@ -61,15 +62,13 @@ func (p *publisher) publish(_ context.Context, raw json.RawMessage) error {
 			continue
 		}
 		staged := filepath.Join(p.out, m.Peer, stagingDir, fmt.Sprint(m.Rank), m.StagingID, c.SHA256)
-		path, err := p.peer.Publish(c.Kind, staged, afl.Sum(id), m.Source)
-		if err != nil {
-			return fmt.Errorf("child %s: %w", c.SHA256, err)
-		}
-		if path != "" {
-			p.published[c.Kind]++
-		}
+		files = append(files, afl.Staged{Path: staged, Kind: c.Kind, Sum: afl.Sum(id), Source: m.Source})
 	}
-	return nil
+	done, err := p.peer.Publish(files)
+	for kind, n := range done {
+		p.published[kind] += n
+	}
+	return err
 }
 
 // cleanUp removes the stage of a finished commit. What stays for an error costs space, nothing else; the next start of the peer removes it.

@@ -32,11 +32,20 @@ var ErrPeerBusy = errors.New("another process already feeds AFL under this name"
 // Peer is a directory beside AFL++'s instances, <out>/<name>, from which they import. One process writes it at a time.
 // Its methods must not be called concurrently.
 type Peer struct {
-	fsys vfs.FS
-	dir  string
-	lock io.Closer
-	next map[Kind]int
-	sums map[Sum]Kind
+	fsys    vfs.FS
+	dir     string
+	lock    io.Closer
+	next    map[Kind]int
+	sums    map[Sum]Kind
+	suspect map[Kind]error // barriers that failed
+}
+
+// Staged is a file that is to be published. Its content was synced and has the given sum.
+type Staged struct {
+	Path   string
+	Kind   Kind
+	Sum    Sum
+	Source int // number of the queue entry it was made from; -1 if there is none
 }
 
 // OpenPeer creates or reopens the peer and takes its lock, which ends with the process at the latest.
@@ -54,12 +63,20 @@ func OpenPeer(fsys vfs.FS, out, name string) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock AFL peer: %w", err)
 	}
-	p := &Peer{fsys: fsys, dir: dir, lock: lock}
-	if err := p.load(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	p := &Peer{fsys: fsys, dir: dir, lock: lock, suspect: map[Kind]error{}}
+	err = p.load()
+	for _, kind := range kinds {
+		if err == nil { // what an earlier process published is not durable for being visible
+			err = groupcommit.SyncDir(fsys, p.path(kind))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open AFL peer: %w", err), lock.Close())
 	}
 	return p, nil
 }
+
+func (p *Peer) path(kind Kind) string { return filepath.Join(p.dir, string(kind)) }
 
 // Dir is the peer's directory.
 func (p *Peer) Dir() string { return p.dir }
@@ -77,7 +94,7 @@ func (p *Peer) Has(sum Sum) (Kind, bool) {
 func (p *Peer) load() error {
 	next, sums := make(map[Kind]int), make(map[Sum]Kind)
 	for _, kind := range kinds {
-		err := eachPublished(p.fsys, filepath.Join(p.dir, string(kind)), func(number int, sum Sum) {
+		err := eachPublished(p.fsys, p.path(kind), func(number int, sum Sum) {
 			next[kind] = max(next[kind], number+1)
 			sums[sum] = kind
 		})
@@ -103,30 +120,57 @@ func PublishedBy(fsys vfs.FS, out, name string) (map[Sum]Kind, error) {
 	return p.sums, err
 }
 
-// Publish moves a staged file, whose content was synced and has the given sum, into a directory of the peer, under the
-// next number there, and makes that durable. src is the number of the input it was made from, or -1. Content that is
-// published already is not published again: the staged file then stays where it is.
+// Publish moves staged files into directories of the peer, each under the next number there, and makes that durable with one barrier for
+// each directory, however many files went there. Content that is published already is not published again: its staged file stays
+// where it is. done counts the files that were moved, also besides an error: a file that can't be moved keeps no other from being published.
 //
 // The name is "id:NNNNNN,src:NNNNNN,op:symcc,sha:<sum>". AFL++ reads only the number; the sum makes publication
 // repeatable after a crash without reading a single file.
-func (p *Peer) Publish(kind Kind, staged string, sum Sum, src int) (path string, err error) {
-	if _, ok := p.sums[sum]; ok {
-		return "", nil
+//
+// After a failed barrier nobody knows whether the names of that directory survive, and trying the barrier again would not tell. So the
+// directory takes nothing more and acknowledges nothing more until the peer is opened anew.
+func (p *Peer) Publish(files []Staged) (done map[Kind]int, err error) {
+	done = make(map[Kind]int)
+	var errs []error
+	for _, f := range files {
+		if !slices.Contains(kinds, f.Kind) {
+			errs = append(errs, fmt.Errorf("unknown directory %q", f.Kind))
+			continue
+		}
+		if where, ok := p.sums[f.Sum]; ok {
+			errs = append(errs, p.suspect[where])
+			continue
+		}
+		if err := p.suspect[f.Kind]; err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		name := filepath.Join(p.path(f.Kind), fmt.Sprintf("id:%06d,src:%06d,op:symcc,sha:%x", p.next[f.Kind], max(0, f.Source), f.Sum))
+		p.next[f.Kind]++ // also after an error: AFL++ may have seen the number
+		if err := p.fsys.Rename(f.Path, name); err != nil {
+			// A network file system may answer a repeated request with an error although the first one was done.
+			if _, lerr := p.fsys.Lstat(name); lerr != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		p.sums[f.Sum] = f.Kind
+		done[f.Kind]++
 	}
-	if !slices.Contains(kinds, kind) {
-		return "", fmt.Errorf("publish in AFL peer: unknown directory %q", kind)
+	// The stage needs no barrier: a staged name that a power cut brings back is removed like any other leftover.
+	for _, kind := range kinds {
+		if done[kind] == 0 {
+			continue
+		}
+		if err := groupcommit.SyncDir(p.fsys, p.path(kind)); err != nil {
+			p.suspect[kind] = &groupcommit.BarrierError{Dir: p.path(kind), Err: err}
+			errs = append(errs, p.suspect[kind])
+		}
 	}
-	path = filepath.Join(p.dir, string(kind), fmt.Sprintf("id:%06d,src:%06d,op:symcc,sha:%x", p.next[kind], max(0, src), sum))
-	if err := groupcommit.Replace(p.fsys, staged, path); err != nil {
-		// Whether the name is there is unknown now: look again, and never reuse a number that AFL++ may have seen.
-		used := p.next[kind] + 1
-		err = errors.Join(fmt.Errorf("publish in AFL peer: %w", err), p.load())
-		p.next[kind] = max(p.next[kind], used)
-		return "", err
+	if err := errors.Join(errs...); err != nil {
+		return done, fmt.Errorf("publish in AFL peer: %w", err)
 	}
-	p.next[kind]++
-	p.sums[sum] = kind
-	return path, nil
+	return done, nil
 }
 
 // eachPublished calls f for each file of a peer's directory that Publish named.

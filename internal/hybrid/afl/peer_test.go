@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
 )
 
@@ -56,42 +57,72 @@ func stage(t *testing.T, content string) (path string, sum Sum) {
 	return path, sha256.Sum256([]byte(content))
 }
 
+func (p *Peer) publishOne(t *testing.T, kind Kind, content string) error {
+	t.Helper()
+	path, sum := stage(t, content)
+	_, err := p.Publish([]Staged{{Path: path, Kind: kind, Sum: sum, Source: 7}})
+	return err
+}
+
+// listed are the names in a directory of the peer, cut before the sum.
+func listed(t *testing.T, out string, kind Kind) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(out, "symcc", string(kind)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name, _, _ := strings.Cut(e.Name(), ",sha:")
+		list = append(list, name)
+	}
+	return list
+}
+
 func TestPeerPublishesUnderGrowingNumbersThatAFLReads(t *testing.T) {
 	out := t.TempDir()
 	p := openPeer(t, vfs.OS, out)
-	for i, c := range []struct {
+	for _, c := range []struct {
 		kind    Kind
 		content string
-		want    string
-	}{
-		{Queue, "a", "symcc/queue/id:000000,src:000007,op:symcc,sha:"},
-		{Crashes, "b", "symcc/crashes/id:000000,"},
-		{Queue, "c", "symcc/queue/id:000001,"},
-		{Hangs, "d", "symcc/hangs/id:000000,"},
-	} {
-		staged, sum := stage(t, c.content)
-		path, err := p.Publish(c.kind, staged, sum, 7)
-		if err != nil || !strings.HasPrefix(path, filepath.Join(out, c.want)) {
-			t.Fatalf("%d: published as %s, %v; want %s...", i, path, err, c.want)
+	}{{Queue, "a"}, {Crashes, "b"}, {Queue, "c"}, {Hangs, "d"}, {Queue, "a"}} {
+		if err := p.publishOne(t, c.kind, c.content); err != nil {
+			t.Fatal(err)
 		}
-		if data, err := os.ReadFile(path); err != nil || string(data) != c.content {
-			t.Errorf("%s holds %q, %v", path, data, err)
-		}
-	}
-	staged, sum := stage(t, "a")
-	if path, err := p.Publish(Queue, staged, sum, 0); path != "" || err != nil {
-		t.Errorf("known content was published again as %s, %v", path, err)
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p = openPeer(t, vfs.OS, out)
-	if kind, ok := p.Has(sum); !ok || kind != Queue {
+	if kind, ok := p.Has(sha256.Sum256([]byte("c"))); !ok || kind != Queue {
 		t.Errorf("after reopening the content is %q %v", kind, ok)
 	}
-	staged, sum = stage(t, "e")
-	if path, err := p.Publish(Queue, staged, sum, 0); err != nil || !strings.Contains(path, "id:000002,") {
-		t.Errorf("numbers do not go on after reopening: %s, %v", path, err)
+	if err := p.publishOne(t, Queue, "e"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := listed(t, out, Queue), []string{"id:000000,src:000007,op:symcc", "id:000001,src:000007,op:symcc", "id:000002,src:000007,op:symcc"}; !slices.Equal(got, want) {
+		t.Errorf("queue holds %q, want %q", got, want)
+	}
+	if c, h := listed(t, out, Crashes), listed(t, out, Hangs); len(c) != 1 || len(h) != 1 || !strings.HasPrefix(c[0], "id:000000,") {
+		t.Errorf("crashes %q, hangs %q", c, h)
+	}
+}
+
+// G4: one barrier for each directory, however many files are published there.
+func TestPublicationOfManyFilesTakesOneBarrierADirectory(t *testing.T) {
+	var barriers []string
+	p := openPeer(t, &brokenFS{FS: vfs.OS, syncDir: func(dir string) error {
+		barriers = append(barriers, filepath.Base(dir))
+		return nil
+	}}, t.TempDir())
+	barriers = nil
+	var files []Staged
+	for i := range 9 {
+		path, sum := stage(t, strings.Repeat("x", i+1))
+		files = append(files, Staged{Path: path, Kind: []Kind{Queue, Queue, Crashes}[i%3], Sum: sum})
+	}
+	done, err := p.Publish(files)
+	if err != nil || done[Queue] != 6 || done[Crashes] != 3 || !slices.Equal(barriers, []string{"queue", "crashes"}) {
+		t.Errorf("published %v with barriers %q, %v", done, barriers, err)
 	}
 }
 
@@ -107,8 +138,8 @@ func TestTwoProcessesCannotFeedUnderOneName(t *testing.T) {
 	openPeer(t, vfs.OS, out)
 }
 
-// A full disk, and a rename that never happened: the staged file stays, nothing counts as published, and it works
-// again once there is space, under a number that was not used before.
+// A full disk: the staged file stays, nothing counts as published, and it works again once there is space, under a number that was
+// not used before.
 func TestFailedPublicationLosesNothingAndCanBeRepeated(t *testing.T) {
 	out := t.TempDir()
 	full := true
@@ -118,39 +149,80 @@ func TestFailedPublicationLosesNothingAndCanBeRepeated(t *testing.T) {
 		}
 		return nil
 	}}, out)
-	staged, sum := stage(t, "a")
-	if path, err := p.Publish(Queue, staged, sum, 0); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("published as %s, error %v, want ENOSPC", path, err)
+	path, sum := stage(t, "a")
+	file := []Staged{{Path: path, Kind: Queue, Sum: sum}}
+	if done, err := p.Publish(file); !errors.Is(err, syscall.ENOSPC) || len(done) != 0 {
+		t.Fatalf("published %v, error %v, want ENOSPC", done, err)
 	}
 	if _, ok := p.Has(sum); ok {
 		t.Error("a failed publication counts as published")
 	}
-	if _, err := os.Stat(staged); err != nil {
+	if _, err := os.Stat(path); err != nil {
 		t.Errorf("the staged file is lost: %v", err)
 	}
 	full = false
-	if path, err := p.Publish(Queue, staged, sum, 0); err != nil || !strings.Contains(path, "id:000001,") {
-		t.Errorf("after the failure: %s, %v", path, err)
+	if _, err := p.Publish(file); err != nil || listed(t, out, Queue)[0] != "id:000001,src:000000,op:symcc" {
+		t.Errorf("after the failure: %q, %v", listed(t, out, Queue), err)
 	}
 }
 
-// G6: a failed barrier is no success, although the name is there; repeating the publication finds it.
-func TestPublicationWithAFailedBarrierIsUnknownNotDone(t *testing.T) {
+// A rename that was done although it says that it was not: the truth is read back.
+func TestRenameThatWasDoneInSpiteOfItsErrorIsAPublication(t *testing.T) {
+	out := t.TempDir()
+	p := openPeer(t, lyingFS{vfs.OS}, out)
+	if err := p.publishOne(t, Queue, "a"); err != nil || len(listed(t, out, Queue)) != 1 {
+		t.Errorf("queue %q, error %v", listed(t, out, Queue), err)
+	}
+}
+
+type lyingFS struct{ vfs.FS }
+
+func (l lyingFS) Rename(oldname, newname string) error {
+	return errors.Join(l.FS.Rename(oldname, newname), syscall.ENOENT)
+}
+
+// G5: a file that can't be moved keeps no other from being published and durable.
+func TestOneBadFileKeepsNoOtherFromBeingPublished(t *testing.T) {
+	out := t.TempDir()
+	p := openPeer(t, vfs.OS, out)
+	path, sum := stage(t, "good")
+	done, err := p.Publish([]Staged{{Path: filepath.Join(out, "gone"), Kind: Queue, Sum: Sum{1}}, {Path: path, Kind: Queue, Sum: sum}})
+	if !errors.Is(err, fs.ErrNotExist) || done[Queue] != 1 || len(listed(t, out, Queue)) != 1 {
+		t.Errorf("published %v %q, error %v", done, listed(t, out, Queue), err)
+	}
+}
+
+// G6: a failed barrier is no success, neither then nor by a later one that works. Only opening the peer anew, which syncs what it finds, helps.
+func TestDirectoryWithAFailedBarrierAcknowledgesNothingMore(t *testing.T) {
 	out := t.TempDir()
 	broken := false
-	p := openPeer(t, &brokenFS{FS: vfs.OS, syncDir: func(string) error {
+	p := openPeer(t, &brokenFS{FS: vfs.OS, syncDir: func(dir string) error {
 		if broken {
 			return syscall.EIO
 		}
 		return nil
 	}}, out)
 	broken = true
-	staged, sum := stage(t, "a")
-	if _, err := p.Publish(Queue, staged, sum, 0); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("error %v, want EIO", err)
+	if err := p.publishOne(t, Queue, "a"); !errors.Is(err, syscall.EIO) || !errors.Is(err, groupcommit.ErrUnknown) {
+		t.Fatalf("error %v, want EIO and unknown", err)
 	}
-	if _, ok := p.Has(sum); !ok {
-		t.Error("the visible name was not found again")
+	broken = false
+	for _, content := range []string{"a", "b"} {
+		if err := p.publishOne(t, Queue, content); !errors.Is(err, groupcommit.ErrUnknown) {
+			t.Errorf("%q was acknowledged after a failed barrier: %v", content, err)
+		}
+	}
+	if err := p.publishOne(t, Crashes, "c"); err != nil {
+		t.Errorf("another directory suffers: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p = openPeer(t, vfs.OS, out)
+	for _, content := range []string{"a", "b"} {
+		if err := p.publishOne(t, Queue, content); err != nil {
+			t.Errorf("after reopening %q is refused: %v", content, err)
+		}
 	}
 }
 
@@ -175,10 +247,10 @@ func TestNamesOfOthersAreNotTakenForPublished(t *testing.T) {
 func TestAnotherPeersPublicationsAreReadWithoutItsLock(t *testing.T) {
 	out := t.TempDir()
 	p := openPeer(t, vfs.OS, out)
-	staged, sum := stage(t, "a")
-	if _, err := p.Publish(Crashes, staged, sum, 0); err != nil {
+	if err := p.publishOne(t, Crashes, "a"); err != nil {
 		t.Fatal(err)
 	}
+	sum := sha256.Sum256([]byte("a"))
 	if sums, err := PublishedBy(vfs.OS, out, "symcc"); err != nil || sums[sum] != Crashes {
 		t.Errorf("read %v, %v", sums, err)
 	}
