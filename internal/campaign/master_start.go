@@ -102,7 +102,7 @@ func (m *Master) enter(ctx context.Context, start startMsg) error {
 			return fmt.Errorf("output directory %s: %w", start.OutputDir, err)
 		}
 	}
-	table := lease.Options{Shards: m.opts.Shards, TTL: m.opts.LeaseTTL, LockTimeout: m.opts.LockTimeout, Now: m.env.Now, FS: m.env.FS,
+	table := lease.Options{Shards: m.opts.Shards, TTL: m.opts.LeaseTTL, LockTimeout: m.opts.LockTimeout, Now: m.env.Now, Rand: m.env.Rand, FS: m.env.FS,
 		MaxRecord: lease.DefaultMaxRecord + resultLimit(m.opts.ResultMaxObjects)}
 	if m.table, err = m.env.openTable(epoch.Dir(), &table); err != nil {
 		return fmt.Errorf("lease table: %w", err)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -49,6 +50,9 @@ type Options struct {
 	Strategy groupcommit.Strategy
 	// Now is the wall clock, nil means time.Now. It is read under the record's lock.
 	Now func() time.Time
+	// Rand is where nonces, session names and the owner of holders without a name come from, nil means crypto/rand. Another source is for simulations
+	// that have to replay: two holders that draw the same nonce are one. Concurrent calls of the table read it concurrently.
+	Rand io.Reader
 	// FS is the file system, nil means vfs.OS.
 	FS vfs.FS
 }
@@ -89,6 +93,9 @@ func (o *Options) filled() (Options, error) {
 	if v.Now == nil {
 		v.Now = time.Now
 	}
+	if v.Rand == nil {
+		v.Rand = rand.Reader
+	}
 	if v.FS == nil {
 		v.FS = vfs.OS
 	}
@@ -96,14 +103,24 @@ func (o *Options) filled() (Options, error) {
 }
 
 // defaultOwner is unique to one open table, also among containers that share host names and process ids.
-func defaultOwner() string {
+func (s *store) defaultOwner() (string, error) {
 	host, err := os.Hostname()
 	if err != nil || len(host) > MaxOwner/2 || !utf8.ValidString(host) {
 		host = "unknown-host"
 	}
 	var random [8]byte
-	rand.Read(random[:]) // never fails: crypto/rand ends the program first
-	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(random[:]))
+	if err := s.random(random[:]); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(random[:])), nil
+}
+
+// random fills b.
+func (s *store) random(b []byte) error {
+	if _, err := io.ReadFull(s.opts.Rand, b); err != nil {
+		return fmt.Errorf("lease: Options.Rand: %w", err)
+	}
+	return nil
 }
 
 func (h Holder) check() error {

@@ -82,7 +82,7 @@ func heldSession(b *testing.B, n int, fsys vfs.FS) (*Table, map[ID]Token) {
 	now := time.Now()
 	for i := range n {
 		id := SumID(fmt.Append(nil, i))
-		tok, err := nextToken(uint64(i))
+		tok, err := table.s.nextToken(uint64(i))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -111,9 +110,11 @@ func (ss *session) repeats(held map[ID]Token, now time.Time) bool {
 // newSession makes the session's files durable: a record that names a session without files would have nobody to challenge.
 func newSession(s *store) (*session, error) {
 	ss := &session{s: s, turn: make(chan struct{}, 1), told: map[ID]told{}, own: map[ID]bool{}}
-	rand.Read(ss.id[:])
 	fail := func(err error) (*session, error) {
 		return nil, errors.Join(fmt.Errorf("lease: begin a session of one-flush renewals in %s: %w", s.root, err), ss.close())
+	}
+	if err := s.random(ss.id[:]); err != nil {
+		return fail(err)
 	}
 	if err := groupcommit.MkdirAll(s.fs, filepath.Join(s.root, renewalsDir), 0o777); err != nil {
 		return fail(err)

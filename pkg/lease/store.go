@@ -3,7 +3,6 @@ package lease
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -46,7 +45,10 @@ func openStore(root, kind string, opts *Options) (*store, error) {
 	if root == "" {
 		return nil, fmt.Errorf("lease: the root directory has no name: %w", fs.ErrInvalid)
 	}
-	s := &store{root: filepath.Clean(root), kind: kind, opts: o, owner: defaultOwner(), closed: make(chan struct{})}
+	s := &store{root: filepath.Clean(root), kind: kind, opts: o, closed: make(chan struct{})}
+	if s.owner, err = s.defaultOwner(); err != nil {
+		return nil, err
+	}
 	s.fs = &meter{FS: o.FS, c: &s.stats}
 	if err := s.pin(); err != nil {
 		return nil, err
@@ -187,8 +189,12 @@ func (s *store) readFile(name string, buf []byte) ([]byte, error) {
 // absent is the answer "no record", after making sure that it is not the directory that is missing: each was made before the layout.
 func (s *store) absent(id ID) error {
 	dir := s.dirs[s.shard(id)]
-	if _, err := s.fs.Lstat(dir); err != nil {
+	_, err := s.fs.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return hideAbsence(fmt.Errorf("%w: shard directory %s can't be found: restore the root or use a new one: %w", ErrLayout, dir, err))
+	}
+	if err != nil {
+		return fmt.Errorf("lease: look for the shard of %s: %w", id, err)
 	}
 	return fmt.Errorf("lease: no record of %s: %w", id, fs.ErrNotExist)
 }
@@ -257,11 +263,10 @@ func (s *store) write(id ID, data []byte) error {
 }
 
 // nextToken follows the highest fence seen.
-func nextToken(highest uint64) (Token, error) {
+func (s *store) nextToken(highest uint64) (Token, error) {
 	if highest >= math.MaxInt64 {
 		return Token{}, fmt.Errorf("%w: its fence %d is the last there is", ErrCorrupt, highest)
 	}
 	t := Token{Fence: highest + 1}
-	rand.Read(t.Nonce[:]) // never fails: crypto/rand ends the program first
-	return t, nil
+	return t, s.random(t.Nonce[:])
 }

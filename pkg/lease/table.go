@@ -128,7 +128,7 @@ func (s *store) claimed(old *Record, id ID, payload json.RawMessage, by Holder, 
 		}
 	}
 	var err error
-	r.Token, err = nextToken(fence)
+	r.Token, err = s.nextToken(fence)
 	return r, err
 }
 

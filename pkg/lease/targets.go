@@ -85,7 +85,7 @@ func (t *TargetTable) ClaimGroup(ctx context.Context, targets []uint64, payload 
 				highest = max(highest, old.Token.Fence)
 			}
 		}
-		tok, err := nextToken(highest)
+		tok, err := t.s.nextToken(highest)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,5 @@
 // Package sim runs whole campaigns in one thread: the masters and workers of package campaign over an in-memory network, a simulated clock
-// and any vfs.FS. Everything is drawn from one seed and happens in a fixed order, so a run replays exactly (lease nonces excepted, which decide
-// nothing).
+// and any vfs.FS. Everything is drawn from one seed and happens in a fixed order, so a run replays exactly, to the last byte written.
 //
 // A [Cluster] is one job. Run draws a whole campaign from a seed: jobs that crash, are stopped and restarted with the same epoch on a disk that fails,
 // until one is left alone and has to finish; see [Plan] for what may happen, and [Invariants] for what must hold.
