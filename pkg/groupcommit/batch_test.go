@@ -193,6 +193,11 @@ func TestFailedBarrierIsFinalForItsDirectory(t *testing.T) {
 		}
 	}
 	want(t, "refused update", content(dir+"/0/d"), "<absent>")
+	for _, e := range trace.Events() {
+		if strings.HasPrefix(e.Name, dir+"/0/") {
+			t.Errorf("%s %s: a refused update touches nothing", e.Op, e.Name)
+		}
+	}
 	wantIs(t, b.Remove(dir+"/0/a"), groupcommit.ErrSuspect)
 	res, err = b.Flush()
 	wantIs(t, err, groupcommit.ErrUnknown, syscall.EIO, syscall.ENOSPC)
