@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -26,10 +27,11 @@ var files embed.FS
 // params are the parameters of experiment.yaml. Numbers of cuts are per sweep.
 type params struct {
 	FileSystems []string       `yaml:"file_systems"`
-	Strategies  []string       `yaml:"strategies"` // content strategies of the product
+	Strategies  []string       `yaml:"strategies"` // content strategies of the product, and one-flush (renewals, on serial contents)
+	Every       []string       `yaml:"every"`      // strategies for which each position is cut, instead of points and acks
+	BreakWith   []string       `yaml:"break_with"` // strategies for which the disk is broken as well
 	Seeds       int            `yaml:"seeds"`      // product sweeps
 	Batches     int            `yaml:"batches"`
-	Every       bool           `yaml:"every"`  // each position of the recording, instead of points and acks
 	Points      map[string]int `yaml:"points"` // by file system: their recoveries take different times
 	Acks        int            `yaml:"acks"`
 	Again       int            `yaml:"again"` // states that are cut a second time
@@ -69,6 +71,9 @@ const (
 	retry   = "retry"
 )
 
+// oneFlush stands in the list of strategies for one-flush renewals.
+const oneFlush = "one-flush"
+
 // job is one run of the rig.
 type job struct {
 	Run
@@ -80,7 +85,9 @@ func (p params) jobs(fs string, seed uint64) []job {
 	var list []job
 	add := func(command, strategy, kind string, seed uint64, args ...string) {
 		args = append([]string{command, "-fs", fs, "-seed", strconv.FormatUint(seed, 10), "-batches", strconv.Itoa(p.Batches)}, args...)
-		if strategy != "serial" { // the default of the rig
+		if strategy == oneFlush {
+			args = append(args, "-one-flush")
+		} else {
 			args = append(args, "-strategy", strategy)
 		}
 		list = append(list, job{Run{FileSystem: fs, Strategy: strategy, Command: command, Kind: kind, Seed: seed}, args})
@@ -89,7 +96,7 @@ func (p params) jobs(fs string, seed uint64) []job {
 	for _, strategy := range p.Strategies {
 		for i := range p.Seeds {
 			args := []string{"-points", number(p.Points[fs]), "-acks", number(p.Acks), "-again", number(p.Again), "-again-points", number(p.AgainPoints)}
-			if p.Every {
+			if slices.Contains(p.Every, strategy) {
 				args = append(args, "-every")
 			}
 			add("sweep", strategy, product, seed+uint64(i), args...)
@@ -98,13 +105,15 @@ func (p params) jobs(fs string, seed uint64) []job {
 			add("sweep", strategy, twin, seed, "-acks", number(p.TwinAcks), "-twin", twin)
 		}
 		add("sweep", strategy, lying, seed, "-acks", number(p.TwinAcks), "-lying")
-		for kind, args := range map[string][]string{product: nil, retry: {"-twin", retry}} {
-			args = append(args, "-n", number(p.Breakages), "-acks", "2")
-			if fs == "btrfs" { // else it keeps a record inside its metadata, where a failed write stops the whole file system
-				args = append(args, "-o", "max_inline=0")
-			}
-			add("broken", strategy, kind, seed, args...)
+		if !slices.Contains(p.BreakWith, strategy) {
+			continue
 		}
+		args := []string{"-n", number(p.Breakages), "-acks", "2"}
+		if fs == "btrfs" { // else it keeps a record inside its metadata, where a failed write stops the whole file system
+			args = append(args, "-o", "max_inline=0")
+		}
+		add("broken", strategy, product, seed, args...)
+		add("broken", strategy, retry, seed, append(args, "-twin", retry)...)
 	}
 	return list
 }

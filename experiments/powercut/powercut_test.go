@@ -2,9 +2,11 @@ package powercut
 
 import (
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,7 +171,7 @@ func TestExperimentHoldsAtSmallScale(t *testing.T) {
 		t.Skip(why)
 	}
 	x := New()
-	x.params[experiment.Smoke] = params{FileSystems: []string{"ext4"}, Strategies: []string{"serial"}, Seeds: 1, Batches: 5,
+	x.params[experiment.Smoke] = params{FileSystems: []string{"ext4"}, Strategies: []string{"serial"}, BreakWith: []string{"serial"}, Seeds: 1, Batches: 5,
 		Points: map[string]int{"ext4": 4}, Acks: 4, Again: 1, AgainPoints: 1, TwinAcks: 4, Breakages: 1}
 	bin := t.TempDir()
 	p := x.Programs()[0]
@@ -205,6 +207,27 @@ func TestExperimentHoldsAtSmallScale(t *testing.T) {
 	for _, v := range list {
 		if v.Verdict != experiment.Pass && v.Claim != "PC2" && v.Claim != "PC3" { // the other file systems
 			t.Errorf("%s: %s, %s", v.Claim, v.Verdict, v.Reason)
+		}
+	}
+}
+
+// What is run follows from parameters and seed alone, and each strategy is swept with all its twins.
+func TestJobsAreTheSameEachTime(t *testing.T) {
+	x := New()
+	for scale, p := range x.params {
+		first, second := p.jobs("xfs", 7), p.jobs("xfs", 7)
+		kinds := map[string]int{}
+		for i := range first {
+			if first[i].name() != second[i].name() || !slices.Equal(first[i].args, second[i].args) {
+				t.Fatalf("%s: job %d is %v and then %v", scale, i, first[i], second[i])
+			}
+			kinds[first[i].Command+" "+first[i].Kind]++
+		}
+		n := len(p.Strategies)
+		want := map[string]int{"sweep product": n * p.Seeds, "sweep nodir": n, "sweep nofile": n, "sweep lying": n,
+			"broken product": len(p.BreakWith), "broken retry": len(p.BreakWith)}
+		if !maps.Equal(kinds, want) {
+			t.Errorf("%s: %v, want %v", scale, kinds, want)
 		}
 	}
 }

@@ -57,6 +57,7 @@ func parse(ctx context.Context, flags *flag.FlagSet, args []string) (*job, func(
 	flags.Uint64Var(&j.config.Seed, "seed", j.config.Seed, "of the workload, of the cuts and of what survives")
 	flags.IntVar(&j.config.Batches, "batches", j.config.Batches, "steps of each lane of the workload")
 	flags.TextVar(&j.config.Strategy, "strategy", j.config.Strategy, "content strategy of the tables: serial, overlapped, wholefs, spare, spare-overlapped, spare-wholefs")
+	flags.BoolVar(&j.config.OneFlush, "one-flush", false, "renew all leases of a lane with one flush")
 	flags.IntVar(&j.config.Lanes, "lanes", j.config.Lanes, "goroutines of the workload")
 	flags.StringVar(&j.config.Twin, "twin", "", fmt.Sprintf("a broken twin in the product's place: one of %v, %v", workload.CutTwins, workload.BrokenDiskTwins))
 	name := flags.String("fs", "ext4", "ext4, xfs or btrfs")

@@ -17,7 +17,7 @@ import (
 type State struct {
 	Status string `json:"status"`
 	Fence  uint64 `json:"fence"`
-	Beat   int64  `json:"beat"` // number of the operation that last claimed or renewed it
+	Beat   int64  `json:"beat"` // of a leased item: number of the operation that last claimed or renewed it
 }
 
 func (s State) String() string {

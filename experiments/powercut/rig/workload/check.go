@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"shardlease/experiments/powercut/rig/history"
@@ -18,12 +19,13 @@ import (
 type tables struct {
 	work, late *lease.Table
 	targets    *lease.TargetTable
-	last       time.Time // a clock that has seen what the records have seen
+	now        time.Time
 }
 
 func openFound(c Config, expected map[int]*history.Allowed) (*tables, error) {
-	t := &tables{last: history.Epoch}
-	now := func() time.Time { return t.last }
+	t := &tables{}
+	now := func() time.Time { return t.now }
+	t.now = history.Instant(maxOperations).Add(ttl)
 	var err error
 	if t.work, err = openTable(c, "leases", vfs.OS, now); err != nil {
 		return nil, err
@@ -52,20 +54,6 @@ func (t *tables) close() error {
 	return err
 }
 
-func (t *tables) lookUp(item int) (history.State, error) {
-	var s history.State
-	var err error
-	switch {
-	case item >= targetBase:
-		s, _, err = lookUp(t.targets.Lookup(target(item)))
-	case item >= lateBase:
-		s, _, err = lookUp(t.late.Lookup(itemID(item)))
-	default:
-		s, _, err = lookUp(t.work.Lookup(itemID(item)))
-	}
-	return s, err
-}
-
 // Check reads the tables on a disk that came back from a power cut, and reports everything that the history does not allow.
 func Check(ctx context.Context, c Config, expected map[int]*history.Allowed) error {
 	t, err := openFound(c, expected)
@@ -73,31 +61,14 @@ func Check(ctx context.Context, c Config, expected map[int]*history.Allowed) err
 		return fmt.Errorf("open the tables: %w", err)
 	}
 	defer t.close()
-	var faults []error
-	see := func(rec lease.Record, err error) {
-		if err != nil {
-			faults = append(faults, err)
-		} else if rec.Updated.After(t.last) {
-			t.last = rec.Updated
-		}
-	}
-	for rec, err := range t.work.Records(ctx) {
-		see(rec, err)
-	}
-	for rec, err := range t.targets.Records(ctx) {
-		see(rec, err)
-	}
+	found, faults := t.read(ctx, expected)
 	for _, item := range slices.Sorted(maps.Keys(expected)) {
-		found, err := t.lookUp(item)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("item %d: %w", item, err))
-			continue
-		}
-		if !expected[item].Has(found) {
+		s := found[item]
+		if !expected[item].Has(s) {
 			faults = append(faults, fmt.Errorf("item %d: found %v; acknowledged was %v, started since %v",
-				item, found, expected[item].Acked, expected[item].Started))
+				item, s, expected[item].Acked, expected[item].Started))
 		}
-		if found.Status == "done" {
+		if s.Status == "done" {
 			got, err := vfs.ReadFile(vfs.OS, publicName(c, item), 1<<20)
 			if err != nil || !bytes.Equal(got, publicContent(item)) {
 				faults = append(faults, fmt.Errorf("item %d is done, but its result is not there whole: %w", item, err))
@@ -108,6 +79,55 @@ func Check(ctx context.Context, c Config, expected map[int]*history.Allowed) err
 		return errors.Join(faults...)
 	}
 	return errors.Join(goOn(ctx, t.work), checkGroups(ctx, t.targets))
+}
+
+// read finds the state of each expected item, and everything that can't be read.
+func (t *tables) read(ctx context.Context, expected map[int]*history.Allowed) (found map[int]history.State, faults []error) {
+	items := map[lease.ID]int{}
+	for item := range expected {
+		if item >= targetBase {
+			items[lease.TargetID(target(item))] = item
+		} else {
+			items[itemID(item)] = item
+		}
+	}
+	// The tables are read at an instant when each record alone would have lapsed: only then is the last renewal of its session looked
+	// at. Afterwards the clock goes back to where the workload has left it, and leases are alive.
+	last := history.Epoch
+	defer func() { t.now = last }()
+	found = map[int]history.State{}
+	see := func(rec lease.Record, err error) bool {
+		if err != nil {
+			faults = append(faults, err)
+			return true
+		}
+		s := history.State{Status: string(rec.Status), Fence: rec.Token.Fence}
+		if rec.Status == lease.Leased {
+			s.Beat = lastBeat(rec)
+			if at := history.Instant(s.Beat); at.After(last) {
+				last = at
+			}
+		}
+		if item, ok := items[rec.ID]; ok {
+			found[item] = s
+		}
+		return true
+	}
+	t.work.Records(ctx)(see)
+	t.targets.Records(ctx)(see)
+	if t.late != nil {
+		t.late.Records(ctx)(see)
+	}
+	return found, faults
+}
+
+// maxOperations is above the number of any operation.
+const maxOperations = 1 << 20
+
+// lastBeat is the operation until whose instant plus the TTL the lease lives, whatever made it live so long: its record or the
+// renewal of a whole session.
+func lastBeat(rec lease.Record) int64 {
+	return int64(sort.Search(maxOperations, func(n int) bool { return rec.Lapsed(history.Instant(int64(n)).Add(ttl), ttl) }))
 }
 
 // goOn shows that the table still works: a fresh item is claimed, renewed and abandoned.

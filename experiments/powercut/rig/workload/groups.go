@@ -90,7 +90,9 @@ func (l *lane) renewGroup(ctx context.Context, g heldGroup) error {
 func (l *lane) releaseGroup(ctx context.Context, which int) error {
 	g := l.groups[which]
 	l.next()
-	sets := l.setsOf(g.items, func(s history.State) history.State { s.Status = "abandoned"; return s })
+	sets := l.setsOf(g.items, func(s history.State) history.State {
+		return history.State{Status: "abandoned", Fence: s.Fence}
+	})
 	return l.do(sets, func() error {
 		if err := l.targets.ReleaseGroup(ctx, numbers(g.items), g.token); err != nil {
 			return err

@@ -174,8 +174,11 @@ func lookUp(rec lease.Record, err error) (history.State, lease.Token, error) {
 	if err != nil {
 		return history.State{}, lease.Token{}, err
 	}
-	beat := int64(rec.Updated.Sub(history.Epoch) / time.Second)
-	return history.State{Status: string(rec.Status), Fence: rec.Token.Fence, Beat: beat}, rec.Token, nil
+	s := history.State{Status: string(rec.Status), Fence: rec.Token.Fence}
+	if rec.Status == lease.Leased { // in any other state it is of no interest
+		s.Beat = int64(rec.Updated.Sub(history.Epoch) / time.Second)
+	}
+	return s, rec.Token, nil
 }
 
 // step is one batch: some claims, one renewal of everything held, something with a group of targets, and now and then a commit, a
@@ -244,7 +247,9 @@ func (l *lane) renew(ctx context.Context) error {
 		for _, i := range l.with("leased", "committing") {
 			if l.tableOf(i) == t {
 				s := l.states[i]
-				s.Beat = beat
+				if s.Status == "leased" {
+					s.Beat = beat
+				}
 				sets[i] = s
 				held[itemID(i)] = l.tokens[i]
 			}
@@ -268,14 +273,13 @@ func (l *lane) renew(ctx context.Context) error {
 
 func (l *lane) abandon(ctx context.Context, item int) error {
 	l.next()
-	s := l.states[item]
-	s.Status = "abandoned"
+	s := history.State{Status: "abandoned", Fence: l.states[item].Fence}
 	return l.do(map[int]history.State{item: s}, func() error { return l.tableOf(item).Abandon(ctx, itemID(item), l.tokens[item]) })
 }
 
 func (l *lane) commit(ctx context.Context, item int) error {
-	s := l.states[item]
-	s.Status, s.Beat = "committing", l.next()
+	l.next()
+	s := history.State{Status: "committing", Fence: l.states[item].Fence}
 	err := l.do(map[int]history.State{item: s}, func() error {
 		return l.tableOf(item).BeginCommit(ctx, itemID(item), l.tokens[item], json.RawMessage(fmt.Sprintf(`{"item":%d}`, item)))
 	})

@@ -45,7 +45,7 @@ func skip(ops ...vfs.Op) func(c *vfs.Call, do func() error) error {
 
 func syncTwice(c *vfs.Call, do func() error) error {
 	err := do()
-	if err != nil && (c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir) {
+	if err != nil && (c.Op == vfs.OpSync || c.Op == vfs.OpDatasync || c.Op == vfs.OpSyncDir || c.Op == vfs.OpSyncFS) {
 		return do()
 	}
 	return err

@@ -31,6 +31,7 @@ type Config struct {
 	Shards  int
 	// Strategy is how the tables make contents durable.
 	Strategy groupcommit.Strategy
+	OneFlush bool   // renew all leases of a lane with one flush
 	Twin     string // "" is the product; the other names are broken on purpose
 	First    int64  // operations are numbered from here: above those of an earlier run on the same disk
 	Survive  bool   // the disk fails: a failed operation is not the end, and what is found by reading is worked with
@@ -49,7 +50,11 @@ const (
 )
 
 func openTable(c Config, name string, fsys vfs.FS, now func() time.Time) (*lease.Table, error) {
-	return lease.Open(filepath.Join(c.Root, name), options(c, fsys, now))
+	o := options(c, fsys, now)
+	if c.OneFlush {
+		o.Renewals = lease.OneFlush
+	}
+	return lease.Open(filepath.Join(c.Root, name), o)
 }
 
 func openTargets(c Config, fsys vfs.FS, now func() time.Time) (*lease.TargetTable, error) {
