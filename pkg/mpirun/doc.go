@@ -26,7 +26,8 @@
 //     by Run.
 //   - When this process is killed by SIGKILL, the kernel kills mpirun, and ranks that
 //     called mpi.Run die with it. Ranks that do not use package mpi, and tools started
-//     without Pdeathsig, outlive it; so does the job's directory in TempDir.
+//     without Pdeathsig, outlive it. The job's directory in TempDir stays until the
+//     next Run of the same user, unless such processes are still there.
 //   - A process that left both mpirun's session and the job's environment, or that
 //     changed its user, is not found.
 package mpirun

@@ -27,6 +27,7 @@ var modes = map[string]func(){
 	"noisy":       noisy,
 	"interpreter": interpreter,
 	"inner":       inner,
+	"runner":      runner,
 }
 
 func TestMain(m *testing.M) {

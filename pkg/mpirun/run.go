@@ -36,12 +36,13 @@ const (
 // and ends before the SIGTERM; a Go program that does not ask for SIGUSR1 ignores
 // it, others die of it. Should this
 // process die, even of SIGKILL, the kernel kills mpirun, and ranks that use package
-// mpi with it; the job's directory in TempDir then stays.
+// mpi with it; the next Run with the same TempDir removes what the job left there.
 //
 // Errors: ErrJob (not started); *ExitError for an exit code other than zero; the
 // cause of ctx, or context.DeadlineExceeded for Timeout, when the job was stopped,
-// joined with the *ExitError if there is one; the first error of Stdout or Stderr.
-func (l *Launcher) Run(ctx context.Context, j Job) (*Result, error) {
+// joined with the *ExitError if there is one; the first error of Stdout or Stderr; a
+// directory in TempDir that could not be removed.
+func (l *Launcher) Run(ctx context.Context, j Job) (result *Result, err error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("mpirun: not started: %w", context.Cause(ctx))
 	}
@@ -55,7 +56,11 @@ func (l *Launcher) Run(ctx context.Context, j Job) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(r.dir)
+	defer func() {
+		if dirErr := r.dir.remove(); dirErr != nil {
+			err = errors.Join(err, fmt.Errorf("mpirun: TempDir: %w", dirErr))
+		}
+	}()
 	if err := r.start(); err != nil {
 		r.collect() // closes the pipes, which are empty
 		return nil, fmt.Errorf("%w: %s: %w", ErrJob, l.Path, err)
@@ -73,7 +78,7 @@ type running struct {
 	cmd       *exec.Cmd
 	result    *Result
 	processes processes
-	dir       string        // of the job, removed at the end; "" if none
+	dir       jobDir
 	exited    chan struct{} // closed when mpirun has ended; it is not reaped before finish
 
 	outputLock sync.Mutex
@@ -96,20 +101,19 @@ func (l *Launcher) prepare(j Job) (r *running, err error) {
 		}
 	}
 	r = &running{exited: make(chan struct{}), output: make(chan error, 2)}
-	if r.dir, err = makeDir(j); err != nil {
+	name := rand.Text()
+	if r.dir, err = makeDir(j, name); err != nil {
 		return nil, err
 	}
-	if r.dir != "" {
-		j.TempDir = r.dir
+	if r.dir.path != "" {
+		j.TempDir = r.dir.path
 	}
 	argv, env, err := l.Command(j)
 	if err != nil {
-		os.RemoveAll(r.dir)
-		return nil, err
+		return nil, errors.Join(err, r.dir.remove())
 	}
-	name := jobVariable + rand.Text()
-	r.processes.variable = name + "="
-	env = append(env, name+"=1")
+	r.processes.variable = jobVariable + name + "="
+	env = append(env, r.processes.variable+"1")
 	environ := os.Environ()
 	if os.Getenv("OMPI_COMM_WORLD_RANK") != "" { // mpirun does not support recursive calls
 		environ = ChildEnv(environ)
@@ -149,8 +153,7 @@ func (r *running) connect(j Job, major int) error {
 		pr, pw, err := os.Pipe()
 		if err != nil {
 			r.disconnect()
-			os.RemoveAll(r.dir)
-			return fmt.Errorf("mpirun: %w", err)
+			return fmt.Errorf("mpirun: %w", errors.Join(err, r.dir.remove()))
 		}
 		r.readers[i], *s.file = pr, pw
 		go func() { r.output <- drain(s.w, pr, pieceTag(major), &r.outputLock) }()
