@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,9 +111,12 @@ func (h *hybridRun) rank(ctx context.Context, tr campaign.Transport, signals <-c
 		return campaign.Outcome{Code: campaign.ExitIncomplete, Reason: err.Error()}
 	}
 	defer stop()
+	// The launcher kills whatever carries its mark. afl-showmap must get the SIGTERM that it's sent when its rank dies instead: on that it
+	// removes its shared memory, which the kernel does not do for it.
+	unmarked := slices.DeleteFunc(slices.Clone(program.Env), func(kv string) bool { return strings.HasPrefix(kv, "MPIRUN_JOB_") })
 	env := &hybrid.Env{FS: vfs.OS, Now: time.Now, Rand: rand.Reader, Stdout: os.Stdout, Stderr: os.Stderr,
 		Measurer: func(inst *afl.Instance) hybrid.Measurer {
-			return &afl.Showmap{Instance: inst, TempDir: program.Dir, Env: program.Env}
+			return &afl.Showmap{Instance: inst, TempDir: program.Dir, Env: unmarked}
 		}}
 	rank := hybrid.Rank{Options: h.opts, Env: env, Transport: tr, Executor: program, Signals: signals}
 	out := hybrid.Run(ctx, rank)
