@@ -14,6 +14,7 @@ import (
 	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
 	"shardlease/pkg/groupcommit/vfs/crashfs"
+	"shardlease/pkg/groupcommit/vfs/faultfs"
 )
 
 // fixtureStrategy is the content strategy of the tables of new fixtures. No test of this package that changes it runs in parallel.
@@ -45,6 +46,8 @@ func TestTheRulesHoldWithEveryStrategy(t *testing.T) {
 			"stale tokens":    TestStaleTokensCostNothing,
 			"late heartbeat":  TestALateHeartbeatLeavesTheNewHoldersRecordAlone,
 			"closing":         TestCloseEndsWaitingAndLaterCalls,
+			"group renewal":   TestAFailedGroupRenewalKeepsTheOldExpiry,
+			"roll-back costs": TestRollBackCostsOneMoreBarrierPerShard,
 		} {
 			if ordered := name == "directed test 2" || name == "directed test 6"; ordered && strings.HasSuffix(s.String(), "overlapped") {
 				continue // they want the barriers in order, and these strategies run them together
@@ -85,6 +88,60 @@ func TestPaddedRecordsAreReadByEverybody(t *testing.T) {
 			t.Errorf("%+v", counts)
 		}
 	})
+}
+
+// G9: whatever the strategy, a roll-back restores the old bytes, padding and all, also in the steady state.
+func TestRollBackRestoresPaddedRecordsExactly(t *testing.T) {
+	eachStrategy(t, func(t *testing.T, s groupcommit.Strategy) {
+		f := newFixture(t)
+		table := f.openTargets()
+		group := []uint64{101, 102, 103}
+		tok, err := table.ClaimGroup(bg, group, nil, Holder{Owner: "a"})
+		f.must(err)
+		for range 3 {
+			f.clock.add(time.Second)
+			f.must(table.HeartbeatGroup(bg, group, tok))
+		}
+		before := map[uint64][]byte{}
+		for _, target := range group {
+			before[target] = f.bytes(TargetID(target))
+		}
+		f.fault.Inject(faultfs.Rule{Op: vfs.OpSyncDir, Err: errors.New("injected")})
+		f.clock.add(time.Second)
+		if err := table.HeartbeatGroup(bg, group, tok); err == nil {
+			t.Error("a failed barrier did not surface")
+		}
+		for _, target := range group {
+			if after := f.bytes(TargetID(target)); !bytes.Equal(before[target], after) {
+				t.Errorf("target %d\nhad  %q\nhas  %q", target, before[target], after)
+			}
+		}
+		f.fault.Clear()
+		f.must(table.HeartbeatGroup(bg, group, tok))
+	})
+}
+
+// MaxRecord bounds the record, not its padding.
+func TestARecordOfMaximalSizeIsReadWithItsPadding(t *testing.T) {
+	fixtureStrategy = groupcommit.Spare
+	defer func() { fixtureStrategy = groupcommit.Serial }()
+	f := newFixture(t)
+	f.opts.MaxRecord = MinMaxRecord + 200
+	table := f.open()
+	for size := f.opts.MaxRecord - commitRoom; ; size -= 16 {
+		tok, err := table.Claim(bg, firstOfShard0, payload(`"`+strings.Repeat("x", size)+`"`), Holder{Owner: "a"})
+		if errors.Is(err, vfs.ErrTooLarge) {
+			continue
+		}
+		f.must(err)
+		if n := len(f.bytes(firstOfShard0)); n <= f.opts.MaxRecord {
+			t.Errorf("%d bytes are no test", n)
+		}
+		for range 3 {
+			f.must(table.Heartbeat(bg, firstOfShard0, tok))
+		}
+		return
+	}
 }
 
 // Only white space may follow a record, and only after its newline.
