@@ -128,7 +128,7 @@ func TestARecordOfMaximalSizeIsReadWithItsPadding(t *testing.T) {
 	f := newFixture(t)
 	f.opts.MaxRecord = MinMaxRecord + 200
 	table := f.open()
-	for size := f.opts.MaxRecord - commitRoom; ; size -= 16 {
+	for size := f.opts.MaxRecord - commitRoom; ; size-- {
 		tok, err := table.Claim(bg, firstOfShard0, payload(`"`+strings.Repeat("x", size)+`"`), Holder{Owner: "a"})
 		if errors.Is(err, vfs.ErrTooLarge) {
 			continue
