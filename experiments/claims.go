@@ -28,14 +28,19 @@ func Claims() error {
 		return err
 	}
 	last, from := newestVerdicts(dir)
-	rows := [][]string{{"claim", "status", "report", "band", "last", "minutes", "sentence"}}
+	rows := [][]string{{"claim", "status", "section", "metric", "report", "band", "last", "minutes", "feeds", "sentence"}}
 	for _, spec := range specs(registry()) {
 		for _, c := range spec.Claims {
 			verdict := last[spec.Name+"."+c.ID]
 			if verdict == "" {
 				verdict = "-"
 			}
-			rows = append(rows, []string{c.ID, string(c.Status), optional(c.Report), bandText(c), verdict, minutes(spec), c.Sentence})
+			metric := dashed(c.Metric)
+			if c.Metric != "" {
+				metric = spec.Name + "." + c.Metric
+			}
+			rows = append(rows, []string{c.ID, string(c.Status), dashed(c.Section), metric, optional(c.Report), bandText(c), verdict, minutes(spec),
+				dashed(strings.Join(c.Feeds, " ")), flagged(c)})
 		}
 	}
 	table(os.Stdout, rows)
@@ -70,30 +75,48 @@ func minutes(spec *experiment.Spec) string {
 	return experiment.Number(spec.Minutes[experiment.Smoke]) + " / " + experiment.Number(spec.Minutes[experiment.Full])
 }
 
-// readmeTable is the claims as Markdown. It holds nothing of any run, so that running does not change the checkout.
+func dashed(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// flagged is the sentence with the report's boundary flag, where it has one.
+func flagged(c experiment.Claim) string {
+	if c.Flag == "" {
+		return c.Sentence
+	}
+	return c.Sentence + " (" + c.Flag + ")"
+}
+
+// readmeTable is the claims as Markdown: what is decided, then what is not. It holds nothing of any run, so that running does not
+// change the checkout.
 func readmeTable() string {
-	var b strings.Builder
-	b.WriteString("| claim | what is claimed | report | must lie in | command | minutes (smoke / full) | file in the run |\n")
-	b.WriteString("|---|---|---|---|---|---|---|\n")
-	var open []string
+	var decided, open strings.Builder
 	for _, spec := range specs(registry()) {
 		for _, c := range spec.Claims {
+			sentence := strings.ReplaceAll(c.Sentence, "|", `\|`)
 			if !c.Decided() {
-				open = append(open, fmt.Sprintf("- %s (%s, section %s): %s %s", c.ID, strings.ReplaceAll(string(c.Status), "_", " "), c.Section, c.Sentence, c.Why))
+				why := strings.ReplaceAll(c.Why, "|", `\|`)
+				if c.Flag != "" {
+					why += " Flag `" + c.Flag + "`."
+				}
+				fmt.Fprintf(&open, "| %s | %s | %s | %s | %s |\n", c.ID, sentence, c.Section, strings.ReplaceAll(string(c.Status), "_", " "), why)
 				continue
 			}
 			where := "beyond it"
 			if c.Section != "" {
 				where = "section " + c.Section
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s (%s) | %s | `go tool mage exp:%s` | %s | `%s/results.json` |\n",
-				c.ID, strings.ReplaceAll(c.Sentence, "|", `\|`), optional(c.Report), where, bandText(c), spec.Name, minutes(spec), spec.Name)
+			fmt.Fprintf(&decided, "| %s | %s | %s (%s) | %s | `go tool mage exp:%s` | %s | `%s/results.json` |\n",
+				c.ID, sentence, optional(c.Report), where, bandText(c), spec.Name, minutes(spec), spec.Name)
 		}
 	}
-	if len(open) > 0 {
-		b.WriteString("\nNot decided here:\n\n" + strings.Join(open, "\n") + "\n")
-	}
-	return b.String()
+	return "| claim | what is claimed | report | must lie in | command | minutes (smoke / full) | file in the run |\n|---|---|---|---|---|---|---|\n" +
+		decided.String() +
+		"\n### Not reproduced, or not claimed\n\nThe report's own limits (its section 10 and its seven boundary flags) and the values that belong to its machine.\n\n" +
+		"| claim | statement | section | status | why |\n|---|---|---|---|---|\n" + open.String()
 }
 
 // updateReadme replaces what lies between the markers. A README without markers is left alone.

@@ -13,17 +13,22 @@ import (
 	"shardlease/internal/host"
 )
 
-// directedTests are the report's nine (its section 8.1), with the tests of this project that take their place.
+// directedTests are the report's nine (its section 8.1), with the tests of this project that take their place, and then others.
 var directedTests = []Directed{
-	{Report: "test_directory_sync_batch_rejects_cross_directory_replace", Package: "pkg/groupcommit", Test: "TestBatchRefusesCrossDirectoryReplaceBeforeAnyRename"},
-	{Report: "test_heartbeat_many_syncs_each_affected_shard_once", Package: "pkg/lease", Test: "TestHeartbeatManySyncsEachAffectedShardOnce"},
-	{Report: "test_heartbeat_many_flushes_published_prefix_after_later_failure", Package: "pkg/lease", Test: "TestHeartbeatManyFlushesPublishedPrefixAfterLaterFailure"},
-	{Report: "test_heartbeat_many_directory_failure_is_not_acknowledged", Package: "pkg/lease", Test: "TestHeartbeatManyDirectoryFailureIsNotAcknowledged"},
-	{Report: "test_heartbeat_many_classifies_stale_tokens_without_extra_sync", Package: "pkg/lease", Test: "TestHeartbeatManyClassifiesStaleTokensWithoutExtraSync"},
-	{Report: "test_target_group_heartbeat_syncs_each_affected_shard_once", Package: "pkg/lease", Test: "TestTargetGroupHeartbeatSyncsEachAffectedShardOnce"},
-	{Report: "test_target_group_rejects_nonfinite_time_and_corrupt_state", Package: "pkg/lease", Test: "TestTargetGroupRejectsImpossibleTimeAndCorruptState"},
-	{Report: "test_shared_work_coordinator_batches_heartbeats_and_tracks_failures", Package: "internal/campaign", Test: "TestTheLaneBatchesHeartbeatsAndTracksFailures"},
-	{Report: "test_shared_heartbeat_uses_one_work_lease_batch", Package: "internal/hybrid", Test: "TestSharedHeartbeatUsesOneWorkLeaseBatch"},
+	{Metric: "cross_directory", Report: "test_directory_sync_batch_rejects_cross_directory_replace", Package: "pkg/groupcommit", Test: "TestBatchRefusesCrossDirectoryReplaceBeforeAnyRename"},
+	{Metric: "shards_once", Report: "test_heartbeat_many_syncs_each_affected_shard_once", Package: "pkg/lease", Test: "TestHeartbeatManySyncsEachAffectedShardOnce"},
+	{Metric: "prefix", Report: "test_heartbeat_many_flushes_published_prefix_after_later_failure", Package: "pkg/lease", Test: "TestHeartbeatManyFlushesPublishedPrefixAfterLaterFailure"},
+	{Metric: "failed_barrier", Report: "test_heartbeat_many_directory_failure_is_not_acknowledged", Package: "pkg/lease", Test: "TestHeartbeatManyDirectoryFailureIsNotAcknowledged"},
+	{Metric: "stale_token", Report: "test_heartbeat_many_classifies_stale_tokens_without_extra_sync", Package: "pkg/lease", Test: "TestHeartbeatManyClassifiesStaleTokensWithoutExtraSync"},
+	{Metric: "target_shards", Report: "test_target_group_heartbeat_syncs_each_affected_shard_once", Package: "pkg/lease", Test: "TestTargetGroupHeartbeatSyncsEachAffectedShardOnce"},
+	{Metric: "target_inputs", Report: "test_target_group_rejects_nonfinite_time_and_corrupt_state", Package: "pkg/lease", Test: "TestTargetGroupRejectsImpossibleTimeAndCorruptState"},
+	{Metric: "standalone", Report: "test_shared_work_coordinator_batches_heartbeats_and_tracks_failures", Package: "internal/campaign", Test: "TestTheLaneBatchesHeartbeatsAndTracksFailures"},
+	{Metric: "hybrid", Report: "test_shared_heartbeat_uses_one_work_lease_batch", Package: "internal/hybrid", Test: "TestSharedHeartbeatUsesOneWorkLeaseBatch"},
+	// Statements that the report makes in passing, without a test of its own.
+	{Metric: "interval", Package: "internal/campaign", Test: "TestDefaultsFollowTheTimeout"},
+	{Metric: "order", Package: "pkg/lease", Test: "TestShardsAndLockOrderFollowTheVectors"},
+	{Metric: "destination_first", Package: "pkg/groupcommit", Test: "TestReplaceAcrossDirectoriesSyncsTheDestinationFirst"},
+	{Metric: "fenced", Package: "pkg/lease", Test: "TestASleeperIsFencedAtItsFirstWrite"},
 }
 
 // runDirected runs each test in a process of its own, from test programs built once for each package.

@@ -99,7 +99,8 @@ func write(dir, name string, v any) error {
 //	errors.injected, .surfaced, .hidden   over the cases and the sweep
 //	sweep.operations, sweep.lied
 //	planted.barrier, planted.token        1 if every case that must catch the bug did
-//	directed.passed
+//	directed.passed               of the report's nine
+//	directed.<metric>             1 if the test passed, for each element of directed.json
 func (f *Faults) Reduce(dir string) (*experiment.Metrics, error) {
 	var cases []Case
 	var steps []SweepStep
@@ -132,9 +133,10 @@ func (f *Faults) Reduce(dir string) (*experiment.Metrics, error) {
 	}
 	passed := 0
 	for _, d := range directed {
-		if d.Passed {
+		if d.Passed && d.Report != "" {
 			passed++
 		}
+		m.Metrics = append(m.Metrics, experiment.Bool("directed."+d.Metric, d.Passed, directedFile))
 	}
 	add("cases.run", total, "cases", casesFile)
 	add("cases.broken", broken, "cases", casesFile)

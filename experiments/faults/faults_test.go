@@ -69,8 +69,14 @@ func TestEveryInvariantIsShownByACase(t *testing.T) {
 
 // A renamed test must not silently drop out of the report's nine.
 func TestDirectedTestsExist(t *testing.T) {
-	if len(directedTests) != 9 {
-		t.Errorf("%d directed tests, the report has 9", len(directedTests))
+	reported := 0
+	for _, d := range directedTests {
+		if d.Report != "" {
+			reported++
+		}
+	}
+	if reported != 9 {
+		t.Errorf("%d directed tests, the report has 9", reported)
 	}
 	for _, d := range directedTests {
 		names, err := filepath.Glob(filepath.Join("..", "..", d.Package, "*_test.go"))
@@ -117,7 +123,7 @@ func TestReductionFailsTheClaimsOfABrokenBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"F3", "F4", "F10", "F11", "F13", "F14"}
+	want := []string{"F3", "F4", "F10", "F11", "F13", "F14", "F19"}
 	var failed []string
 	for _, v := range verdicts {
 		if v.Verdict == experiment.Fail {

@@ -53,9 +53,10 @@ type SweepStep struct {
 	Lied int `json:"lied"`
 }
 
-// Directed is one element of directed.json: a directed test of the report, in this project's words.
+// Directed is one element of directed.json: a statement of the report that a test of this project shows.
 type Directed struct {
-	Report  string  `json:"report"` // the test's name in the report's evidence
+	Metric  string  `json:"metric"` // directed.<metric> is 1 if it passed
+	Report  string  `json:"report"` // the test's name in the report's evidence; "" for a statement that has none there
 	Package string  `json:"package"`
 	Test    string  `json:"test"`
 	Passed  bool    `json:"passed"`

@@ -48,16 +48,6 @@ func measured(m *experiment.Metrics, name string) (float64, *figures.Interval, e
 	return v.Value, &figures.Interval{Low: v.Low, High: v.High}, nil
 }
 
-// reported is the report's own value of a metric, from the claims.
-func reported(metric string) (float64, error) {
-	for _, c := range New().Spec().Claims {
-		if c.Metric == metric && c.Report != nil {
-			return *c.Report, nil
-		}
-	}
-	return 0, fmt.Errorf("no claim holds the report's value of %s", metric)
-}
-
 func (s *samples) bars(m *experiment.Metrics, suffix string, interval, report bool) ([]figures.Group, error) {
 	var groups []figures.Group
 	for _, active := range s.Active {
@@ -72,7 +62,7 @@ func (s *samples) bars(m *experiment.Metrics, suffix string, interval, report bo
 			}
 			bar := figures.Bar{Name: side, Value: v, Interval: i}
 			if report {
-				r, err := reported(word[active] + "." + side + suffix)
+				r, err := New().Spec().Reported(word[active] + "." + side + suffix)
 				if err != nil {
 					return nil, err
 				}
@@ -149,7 +139,7 @@ func (s *samples) modelFigure(m *experiment.Metrics) (figures.Figure, error) {
 			return figures.Figure{}, err
 		}
 		ours.Points = append(ours.Points, figures.Point{X: float64(active), Y: v, Interval: i})
-		r, err := reported(word[active] + ".speedup")
+		r, err := New().Spec().Reported(word[active] + ".speedup")
 		if err != nil {
 			return figures.Figure{}, err
 		}

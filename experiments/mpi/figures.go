@@ -88,13 +88,16 @@ func timelineFigure(r *campaignRun) (figures.Figure, error) {
 	}, figures.Stacked, panels...)
 }
 
-// Counts of the report's one campaign (section 8.3), summed over its masters.
-var (
-	reportRenewals = 67.0
-	reportSyncs    = 41.0
-)
-
 func heartbeatsFigure(runs []*campaignRun) (figures.Figure, error) {
+	spec := New().Spec()
+	reportRenewals, err := spec.Reported("renewals")
+	if err != nil {
+		return figures.Figure{}, err
+	}
+	reportSyncs, err := spec.Reported("directory_syncs")
+	if err != nil {
+		return figures.Figure{}, err
+	}
 	var groups []figures.Group
 	for i, r := range runs {
 		syncs := sum(r, func(m master) int { return m.DirectorySyncs })

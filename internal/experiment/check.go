@@ -59,6 +59,8 @@ func (c Claim) check() error {
 		return errors.New("why is missing: say where the band comes from, or why nothing is decided")
 	case c.Metric != "" && !metricName.MatchString(c.Metric):
 		return fmt.Errorf("metric %q is not a dotted lower-case name", c.Metric)
+	case c.Flag != "" && (c.Status != NotClaimed || !metricName.MatchString(c.Flag)):
+		return fmt.Errorf("flag %q must be a lower-case name, and of a claim that is not_claimed", c.Flag)
 	case c.MinN < 0:
 		return errors.New("min_n is negative")
 	case c.Report != nil && !finite(*c.Report):

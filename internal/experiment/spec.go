@@ -62,6 +62,17 @@ type Claim struct {
 	Control  string   `yaml:"control" json:"control,omitempty"`
 	MinN     int      `yaml:"min_n" json:"min_n,omitempty"` // fewer samples decide nothing
 	Feeds    []string `yaml:"feeds" json:"feeds,omitempty"` // figures and tables
+	Flag     string   `yaml:"flag" json:"flag,omitempty"`   // boundary flag of the report's evidence that says the same; only for NotClaimed
+}
+
+// Reported is the report's own value of a metric, from the first claim that holds one.
+func (s *Spec) Reported(metric string) (float64, error) {
+	for _, c := range s.Claims {
+		if c.Metric == metric && c.Report != nil {
+			return *c.Report, nil
+		}
+	}
+	return 0, fmt.Errorf("%s: no claim holds the report's value of %s", s.Name, metric)
 }
 
 // Decided reports whether the claim gets a verdict.

@@ -77,6 +77,7 @@ func TestFaultsOfTheFileAreNamedWithTheirLine(t *testing.T) {
 		"title missing":        {"title: A title", "title: \"\"", `experiment.yaml:1: title is missing`},
 		"minutes missing":      {"minutes: 3, ", "", `experiment.yaml:3: expected minutes at full scale`},
 		"band without verdict": {"status: not_claimed", "status: not_claimed\n    band: {low: 1}", `a band makes no sense`},
+		"flag of a claim":      {"report: 64", "flag: some_flag\n    report: 64", `flag "some_flag" must be`},
 		"two documents":        {"why: The report says so.\n", "why: x\n---\ntitle: y\n", `more than one document`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -99,14 +99,13 @@ func browse(t *testing.T, page string) (dom, console string, shot []byte) {
 		}
 		return out.String(), errs.String()
 	}
-	dom, log := run("--dump-dom")
+	file := filepath.Join(t.TempDir(), "shot.png")
+	dom, log := run("--dump-dom", "--screenshot="+file)
 	for line := range strings.SplitSeq(log, "\n") {
 		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "source: chrome://") { // not the browser's own pages
 			console += line + "\n"
 		}
 	}
-	file := filepath.Join(t.TempDir(), "shot.png")
-	run("--screenshot=" + file)
 	shot, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +115,7 @@ func browse(t *testing.T, page string) (dom, console string, shot []byte) {
 
 func TestBrowserShowsPagesFromDiskWithoutNetwork(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts a browser six times; run without -short")
+		t.Skip("starts a browser three times; run without -short")
 	}
 	r, dir := renderer(t), t.TempDir()
 	write := func(name string, data []byte, err error) string {
