@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,7 +30,7 @@ Calls are counted from 1, and only those below --under count. A failed call is n
 A kill shows what the crash of a process leaves; the page cache survives it, so it is no power cut.
 
 Exit codes: that of PROGRAM, 128 plus the signal that ended it, 64 for a wrong command line, 69 if this kernel can't do it,
-127 if PROGRAM is not found.`
+73 if the trace can't be written, 126 if PROGRAM can't be executed, 127 if it is not found.`
 
 const faultsExample = `  shardlease faults --trace - --under /data -- ./myprogram        every watched call below /data
   shardlease faults --fail fsync:3:EIO -- ./myprogram             the third fsync fails
@@ -38,7 +40,8 @@ const faultsExample = `  shardlease faults --trace - --under /data -- ./myprogra
 
 const (
 	exitUnavailable = 69  // EX_UNAVAILABLE of sysexits.h
-	exitNotFound    = 127 // as shells have it
+	exitNoExec      = 126 // as shells have it
+	exitNotFound    = 127
 )
 
 type faultFlags struct {
@@ -82,14 +85,26 @@ func faults(c *cobra.Command, f faultFlags, args []string) error {
 	if trace != nil {
 		job.Trace = trace
 	}
-	res, err := sysfault.Run(c.Context(), job)
+	if job.Program, err = exec.LookPath(args[0]); err != nil {
+		code := exitNoExec
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
+		}
+		return exitf(code, "%v", err)
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT) // a terminal sends them to the program too, and its end decides
+	res, err := sysfault.Run(ctx, job)
 	if trace != nil && trace != os.Stderr {
-		err = errors.Join(err, trace.Close())
+		if cerr := trace.Close(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", sysfault.ErrTrace, cerr))
+		}
 	}
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return exitf(exitNotFound, "%v", err)
-	case err != nil:
+	case errors.Is(err, sysfault.ErrTrace):
+		return exitf(campaign.ExitCantCreate, "%v", err)
+	case err != nil && ctx.Err() == nil:
 		return exitf(exitUnavailable, "%v", err)
 	case res.Signal != 0:
 		return &exitError{code: 128 + int(res.Signal)}

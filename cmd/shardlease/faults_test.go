@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"shardlease/internal/campaign"
 )
 
 func TestFaultsFailsTheNamedCallOfARealProgramAndPassesItsExitCodeOn(t *testing.T) {
@@ -53,7 +55,20 @@ func TestFaultsRefusesBadFlagsInOneSentence(t *testing.T) {
 			t.Errorf("%v: exit code %d, stderr %q", flags, code, stderr)
 		}
 	}
-	if _, stderr, code := output(t, program(t, "faults", "--", "no-such-program-anywhere")); code != exitNotFound {
-		t.Errorf("missing program: exit code %d, %q", code, stderr)
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"no-such-program-anywhere": exitNotFound, "./no-such-program": exitNotFound, plain: exitNoExec, t.TempDir(): exitNoExec} {
+		if _, stderr, code := output(t, program(t, "faults", "--", name)); code != want || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %q", name, code, stderr)
+		}
+	}
+}
+
+func TestFaultsSaysWhenItsTraceIsIncomplete(t *testing.T) {
+	_, stderr, code := output(t, program(t, "faults", "--trace", "/dev/full", "--", "touch", filepath.Join(t.TempDir(), "x")))
+	if code != campaign.ExitCantCreate || !strings.Contains(stderr, "the trace is incomplete") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -45,6 +45,7 @@ type supervisor struct {
 	counted  uint64
 	perCall  map[string]uint64
 	injected uint64
+	traceErr error // the first
 	delayed  sync.WaitGroup
 }
 
@@ -58,15 +59,20 @@ func (s *supervisor) result() Result {
 	return Result{Counted: s.counted, PerCall: maps.Clone(s.perCall), Injected: s.injected}
 }
 
-// serve handles notifications until no process under the filter is left.
-func (s *supervisor) serve() error {
+// serve handles notifications until no process under the filter is left, or until abandoned is closed.
+func (s *supervisor) serve(abandoned <-chan struct{}) error {
 	defer s.delayed.Wait()
 	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
 	for {
-		if _, err := unix.Poll(poll, -1); err != nil {
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
+		select {
+		case <-abandoned:
+			return nil
+		default:
+		}
+		switch n, err := unix.Poll(poll, 100); {
+		case errors.Is(err, unix.EINTR), err == nil && n == 0:
+			continue
+		case err != nil:
 			return fmt.Errorf("sysfault: poll: %w", err)
 		}
 		if poll[0].Revents&unix.POLLIN == 0 {
@@ -172,7 +178,9 @@ func (s *supervisor) trace(number uint64, name string, paths []string, rule *Rul
 	default:
 		verdict = "delayed " + rule.Delay.String()
 	}
-	fmt.Fprintf(s.job.Trace, "%d\t%s\t%s\t%s\n", number, name, strings.Join(paths, " -> "), verdict)
+	if _, err := fmt.Fprintf(s.job.Trace, "%d\t%s\t%s\t%s\n", number, name, strings.Join(paths, " -> "), verdict); err != nil && s.traceErr == nil {
+		s.traceErr = fmt.Errorf("%w: %w", ErrTrace, err)
+	}
 }
 
 // killProcess kills the whole process to which the thread belongs.

@@ -15,6 +15,7 @@ package sysfault
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -24,6 +25,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// ErrTrace says that lines are missing in Job.Trace; what was injected is not affected.
+var ErrTrace = errors.New("sysfault: the trace is incomplete")
 
 // Rule says what happens to chosen calls. The first rule that applies to a call decides.
 type Rule struct {
@@ -116,8 +120,8 @@ func (j Job) Check() error {
 }
 
 // Run starts the program, handles its watched calls and returns when it and everything it started have ended, or when ctx ends:
-// then the program is killed. An error means that the program could not be started or watched; how the program itself
-// ended is in the Result.
+// then the program is killed, and the watched calls of what it had started fail with ENOSYS from then on. An error means that the program could not
+// be started or watched, or (ErrTrace) that Trace could not be written; how the program itself ended is in the Result.
 func Run(ctx context.Context, job Job) (Result, error) {
 	if err := job.Check(); err != nil {
 		return Result{}, err
@@ -131,9 +135,12 @@ func Run(ctx context.Context, job Job) (Result, error) {
 	}
 	s := newSupervisor(job, listener)
 	served := make(chan error, 1)
-	go func() { served <- s.serve() }()
+	abandoned := make(chan struct{})
+	go func() { served <- s.serve(abandoned) }()
 	waitErr := c.Wait()
+	stop := context.AfterFunc(ctx, func() { close(abandoned) })
 	serveErr := <-served // ends when the last process under the filter is gone
+	stop()
 	unix.Close(listener)
 	res := s.result()
 	state := c.ProcessState
@@ -145,8 +152,5 @@ func Run(ctx context.Context, job Job) (Result, error) {
 	if ws.Signaled() {
 		res.Signal = ws.Signal()
 	}
-	if serveErr != nil {
-		return res, serveErr
-	}
-	return res, ctx.Err()
+	return res, errors.Join(serveErr, s.traceErr, ctx.Err())
 }

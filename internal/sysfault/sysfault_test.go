@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -183,6 +184,40 @@ func TestTheTraceNamesCallPathAndVerdict(t *testing.T) {
 	want := "3\trename\t" + dir + "/tmp -> " + dir + "/final\tfailed: EROFS\n"
 	if !strings.Contains(trace.String(), want) {
 		t.Errorf("no line %q in\n%s", want, &trace)
+	}
+}
+
+// What the program has started may go on for long without any watched call.
+func TestCancellingDoesNotWaitForWhatTheProgramHasStarted(t *testing.T) {
+	needNotification(t)
+	dir := t.TempDir()
+	pidFile := filepath.Join(dir, "pid")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := sysfault.Run(ctx, sysfault.Job{Program: "sh", Args: []string{"-c", "sleep 1000 & echo $! > " + pidFile + ".new; mv " + pidFile + ".new " + pidFile + "; wait"}})
+		done <- err
+	}()
+	var pid int
+	for limit := time.Now().Add(20 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
+		if data, err := os.ReadFile(pidFile); err == nil {
+			if pid, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the program has not started anything")
+		}
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("err %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run waits for a process that is not the program")
 	}
 }
 
