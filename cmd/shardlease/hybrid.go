@@ -91,7 +91,7 @@ func hybridCommand() *cobra.Command {
 func (h *hybridRun) run() error {
 	opts, err := hybrid.NewOptions(h.flags, os.Getenv)
 	if err != nil {
-		return exitf(campaign.ExitUsage, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return exitf(campaign.ExitUsage, "%v", err)
 	}
 	h.opts = opts
 	if err := h.job.check(); err != nil {

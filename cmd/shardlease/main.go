@@ -49,7 +49,7 @@ func run(args []string) int {
 		exit = &exitError{campaign.ExitUsage, err.Error()}
 	}
 	if exit.text != "" && reporting() {
-		fmt.Fprintf(os.Stderr, "shardlease: %s\n", exit.text)
+		fmt.Fprintf(os.Stderr, "shardlease: %s\n", campaign.OneLine(exit.text))
 	}
 	return exit.code
 }

@@ -79,6 +79,7 @@ func TestBadInputGetsOneSentenceAndADocumentedCode(t *testing.T) {
 		{[]string{"leases", "show", dir, "abc"}, "", campaign.ExitUsage, "abc", false},
 		{[]string{"probe", dir + "/none"}, "", campaign.ExitCantCreate, "no such file", false},
 		{[]string{"nonsense"}, "", campaign.ExitUsage, "unknown command", false},
+		{[]string{"standalon"}, "", campaign.ExitUsage, "Did you mean this?; standalone", false},
 	} {
 		if c.mpi && !mpi.Enabled {
 			continue
@@ -195,12 +196,15 @@ func TestLeasesAreListedShownCountedAndBrokenByExactToken(t *testing.T) {
 }
 
 func TestLauncherTagsAreRemoved(t *testing.T) {
-	var b bytes.Buffer
-	text := "[3 stdout] [Master] hello\n[0 stderr] \nmpirun: noise\n"
-	if n, err := (untagged{&b}).Write([]byte(text)); err != nil || n != len(text) {
-		t.Errorf("%d, %v", n, err)
-	}
-	if b.String() != "[Master] hello\n\nmpirun: noise\n" {
-		t.Errorf("%q", b.String())
+	text := "mpirun: noise\n[3 stdout] [Master] hello\n[0 stderr] \n"
+	for pass, want := range map[bool]string{true: "mpirun: noise\n[Master] hello\n\n", false: "[Master] hello\n\nmpirun: noise\n"} {
+		var b bytes.Buffer
+		o := &launcherOutput{w: &b, pass: pass}
+		if n, err := o.Write([]byte(text)); err != nil || n != len(text) {
+			t.Errorf("%d, %v", n, err)
+		}
+		if err := o.flush(); err != nil || b.String() != want {
+			t.Errorf("passing its own lines %t: %q, %v", pass, b.String(), err)
+		}
 	}
 }

@@ -293,3 +293,18 @@ func TestTheWrongNumberOfRanksIsRefused(t *testing.T) {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
+
+// Open MPI adds a page to each exit code that is not 0; the campaign's own sentence is enough.
+func TestAnOutputDirectoryThatCannotBeMadeGetsOneSentence(t *testing.T) {
+	j := newJob(t, "0.1")
+	file := filepath.Join(j.dir, "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := j.command(t, false, "-o", file)
+	_, stderr, code := output(t, cmd)
+	if code != campaign.ExitCantCreate || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "not a directory") {
+		t.Errorf("code %d, stderr %q", code, stderr)
+	}
+	j.expectNoProcess(t)
+}

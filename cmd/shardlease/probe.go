@@ -48,7 +48,9 @@ func probe(w io.Writer, dir string, asJSON bool) error {
 	}
 	work := filepath.Join(dir, ".shardlease-probe-"+strconv.Itoa(os.Getpid()))
 	checks := campaign.Probe(vfs.OS, work, time.Now)
-	checks = append(checks, lockCheck(work))
+	if checks[0].OK { // the directory can be made
+		checks = append(checks, lockCheck(work))
+	}
 	v := probeVerdict{Dir: dir, Checks: checks}
 	err := campaign.Unsuitable(checks)
 	v.Suitable = err == nil
@@ -84,7 +86,7 @@ func lockCheck(work string) campaign.Check {
 	err := lockBetweenProcesses(work)
 	c := campaign.Check{Name: "lock between processes", Required: true, OK: err == nil}
 	if err != nil {
-		c.Error = err.Error()
+		c.Error = campaign.OneLine(err.Error())
 	}
 	c.TimeMS = float64(time.Since(begin).Microseconds()) / 1000
 	return c

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,13 +78,24 @@ func (j *mpiJob) launch(grace time.Duration) error {
 	if err != nil {
 		return err
 	}
-	_, err = launcher.Run(ctx, mpirun.Job{Program: self, Args: os.Args[1:], Ranks: j.count, AllowRoot: j.allowRoot, Oversubscribe: true,
+	if os.Geteuid() == 0 && !j.allowRoot {
+		return exitf(campaign.ExitUsage, "Open MPI refuses to run as root: run as another user, or give --allow-run-as-root")
+	}
+	stderr := &launcherOutput{w: os.Stderr}
+	res, err := launcher.Run(ctx, mpirun.Job{Program: self, Args: os.Args[1:], Ranks: j.count, AllowRoot: j.allowRoot, Oversubscribe: true,
 		Env: []string{worldSizeVar + "=" + strconv.Itoa(j.count)}, Grace: min(grace+5*time.Second, time.Hour),
-		Stdout: untagged{os.Stdout}, Stderr: untagged{os.Stderr}})
+		Stdout: &launcherOutput{w: os.Stdout, pass: true}, Stderr: stderr})
 	var exit *mpirun.ExitError
+	if !errors.As(err, &exit) || !said(exit.Code) {
+		if err := stderr.flush(); err != nil {
+			return exitf(campaign.ExitIncomplete, "%v", err)
+		}
+	}
 	switch {
-	case errors.As(err, &exit):
+	case exit != nil:
 		return &exitError{code: exit.Code}
+	case res != nil && res.ExitCode == 0 && ctx.Err() != nil:
+		return nil // all was done when the signal came
 	case errors.Is(err, mpirun.ErrJob):
 		return exitf(campaign.ExitUsage, "%v", err)
 	case err != nil:
@@ -91,6 +103,9 @@ func (j *mpiJob) launch(grace time.Duration) error {
 	}
 	return nil
 }
+
+// said tells whether a rank that ends with this code has written why, so that mpirun's own page about it helps nobody.
+func said(code int) bool { return code >= campaign.ExitUsage && code <= campaign.ExitUnfinished }
 
 func (j *mpiJob) rank(grace time.Duration, f rankFunc) error {
 	world := j.count
@@ -149,17 +164,18 @@ func resolveProgram(what string, argv []string) error {
 
 // withExecutor gives a worker's target its private directory and the process that cleans up behind it.
 func withExecutor(p *target.Program) (stop func(), err error) {
-	dir, err := os.MkdirTemp("", "shardlease-run-")
-	if err != nil {
-		return nil, err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	dir := filepath.Join(os.TempDir(), "shardlease-run-"+rand.Text())
 	p.Dir, p.Env = dir, mpirun.ChildEnv(os.Environ())
+	// The reaper first: a worker that is killed between the two leaves no directory.
 	if p.Reaper, err = target.StartReaper([]string{self, reaperName}, dir, p.Env); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, errors.Join(err, p.Reaper.Stop())
 	}
 	return func() {
 		if err := p.Reaper.Stop(); err != nil && !errors.Is(err, fs.ErrClosed) {

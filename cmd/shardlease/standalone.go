@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,7 +88,7 @@ func (s *standalone) run() error {
 		if errors.Is(err, campaign.ErrBudget) {
 			code = campaign.ExitBudget
 		}
-		return exitf(code, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return exitf(code, "%v", err)
 	}
 	s.opts = opts
 	if err := s.job.check(); err != nil {

@@ -66,7 +66,7 @@ func startCode(err error) int {
 // giveUp ends before the campaign has begun.
 func (m *Master) giveUp(code int, err error) {
 	m.failure = err
-	fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %v\n", m.rank, err)
+	fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %s\n", m.rank, OneLine(err.Error()))
 	if m.rank == 0 {
 		m.writeStats(nil, code, err.Error())
 	}

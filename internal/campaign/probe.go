@@ -37,6 +37,9 @@ func Probe(fsys vfs.FS, dir string, now func() time.Time) []Check {
 		}
 		return groupcommit.MkdirAll(fsys, p.at("sub"), 0o700)
 	})
+	if !p.checks[0].OK {
+		return p.checks // all others would fail for lack of the directory
+	}
 	p.try("write and sync file", true, func() error { return groupcommit.WriteFile(fsys, p.at("file"), []byte("one"), 0o600) })
 	p.try("sync directory", true, func() error { return groupcommit.SyncDir(fsys, dir) })
 	p.try("replace by rename", true, func() error {
@@ -92,7 +95,7 @@ func (p *probe) try(name string, required bool, f func() error) {
 	err := f()
 	c := Check{Name: name, Required: required, OK: err == nil, TimeMS: float64(p.now().Sub(begin).Microseconds()) / 1000, err: err}
 	if err != nil {
-		c.Error = err.Error()
+		c.Error = OneLine(err.Error())
 	}
 	p.checks = append(p.checks, c)
 }

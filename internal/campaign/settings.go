@@ -22,6 +22,17 @@ func NewSettings(getenv func(string) string) *Settings { return &Settings{getenv
 // Err joins what was wrong, or is nil.
 func (p *Settings) Err() error { return errors.Join(p.errs...) }
 
+// OneLine puts the lines of a text, such as joined errors, in one.
+func OneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
 // Fail adds a sentence.
 func (p *Settings) Fail(format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf(format, args...))
