@@ -187,8 +187,8 @@ func (m *Master) advance(ctx context.Context) {
 	if m.phase == stopping {
 		m.advanceStopping(ctx)
 	}
-	if m.phase == settling && (m.lane == nil || m.lane.Quiet()) {
-		m.beginReport()
+	if m.phase == settling {
+		m.settle()
 	}
 	if m.phase == reporting {
 		m.advanceReport(ctx)

@@ -36,7 +36,15 @@ func (m *Master) advanceStopping(context.Context) {
 	// What is still queued stays leased in the records: the next run of the epoch takes it over.
 	m.held.Clear()
 	m.phase = settling
-	m.wakeIn(10 * time.Millisecond) // for a batch that is still running
+}
+
+// settle waits for a heartbeat batch that is still running.
+func (m *Master) settle() {
+	if m.lane != nil && !m.lane.Quiet() {
+		m.wakeIn(10 * time.Millisecond)
+		return
+	}
+	m.beginReport()
 }
 
 // beginReport freezes the counters and prints them, on every way out of a campaign that had begun.
