@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
+	"syscall"
 
 	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
@@ -41,6 +43,7 @@ type layout struct {
 // one who made the directory may have died before syncing its name.
 func (s *store) pin() error {
 	found, err := s.readLayout()
+	there := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
 		found, err = s.createLayout()
 	}
@@ -59,6 +62,11 @@ func (s *store) pin() error {
 		return fmt.Errorf("%w: %s says %d shards, want 1 to %d", ErrLayout, filepath.Join(s.root, layoutFile), found.Shards, MaxShards)
 	}
 	s.opts.Shards = found.Shards
+	if there {
+		if err := s.renewLayout(found); err != nil {
+			return err
+		}
+	}
 	// Its creator may have died between the link and the barrier; nothing may be acknowledged in a root that a power cut takes back.
 	if err := groupcommit.SyncDir(s.fs, s.root); err != nil {
 		return fmt.Errorf("lease: open %s: %w", s.root, err)
@@ -122,6 +130,44 @@ func (s *store) createLayout() (layout, error) {
 	return s.readLayout()
 }
 
+// renewLayout publishes the layout anew while the root has no record. Its creator's barrier may have failed, after which a later one proves
+// nothing, and a root without its layout can't be opened. Whoever wrote a record had opened the root before, so one record vouches for it.
+func (s *store) renewLayout(l layout) error {
+	for shard := range l.Shards {
+		entries, err := s.fs.ReadDir(filepath.Join(s.root, shardName(shard)))
+		if err != nil {
+			return hideAbsence(fmt.Errorf("lease: open %s: %w", s.root, err))
+		}
+		if len(entries) > 0 {
+			return nil
+		}
+	}
+	err := s.replaceLayout(l)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return nil // who may not write here writes no record either
+	}
+	if err != nil {
+		return fmt.Errorf("lease: open %s: %w", s.root, err)
+	}
+	return nil
+}
+
+func (s *store) replaceLayout(l layout) error {
+	if err := groupcommit.MkdirAll(s.fs, filepath.Join(s.root, locksDir), 0o777); err != nil {
+		return err
+	}
+	lock, err := s.waitLock(context.Background(), filepath.Join(s.root, locksDir, layoutLock), 0, s.lockDeadline())
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return groupcommit.WriteFile(s.fs, filepath.Join(s.root, layoutFile), append(data, '\n'), 0o666)
+}
+
 // syncAncestors makes up for creators that were killed between making a directory and its barrier, which MkdirAll then takes
 // for durable (assumption A5): a power cut would take the whole root with it. Where syncing is not allowed or not possible no creator
 // has been.
@@ -140,22 +186,36 @@ func (s *store) makeShards(shards int) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries { // what a creator that was killed has left is empty
+	// What an earlier creator has left is empty. Its barrier may have failed, after which one that succeeds proves nothing about
+	// these names; so they are made anew.
+	for _, e := range entries {
 		if !e.IsDir() || e.Name() == locksDir {
 			continue
 		}
-		inside, err := s.fs.ReadDir(filepath.Join(s.root, e.Name()))
+		name := filepath.Join(s.root, e.Name())
+		inside, err := s.fs.ReadDir(name)
 		if err != nil {
 			return err
 		}
 		if len(inside) > 0 {
 			return fmt.Errorf("%w: it has no %s but %s is not empty: restore the file or use a new root", ErrLayout, layoutFile, e.Name())
 		}
+		if !isShardName(e.Name()) {
+			continue
+		}
+		if err := s.fs.Remove(name); err != nil {
+			return err
+		}
 	}
 	for shard := range shards {
-		if err := s.fs.Mkdir(filepath.Join(s.root, shardName(shard)), 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := s.fs.Mkdir(filepath.Join(s.root, shardName(shard)), 0o777); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func isShardName(name string) bool {
+	n, err := strconv.Atoi(name)
+	return err == nil && n >= 0 && name == shardName(n)
 }
