@@ -45,15 +45,14 @@ func (j *job) plot(ranks, masters int) {
 	}
 	for range j.poisson(j.faults.Jumps * span) {
 		d := duration(logUniform(j.rng, 0.1, 3600))
-		if j.rng.IntN(2) == 0 {
+		if happens(0.5) {
 			d = -d
 		}
-		j.at(later(), func() {
-			j.Jumps++
-			j.touched = true
-			j.offset += d
-			j.note("all clocks jump by %s", d)
-		})
+		at := later()
+		j.at(at, func() { j.jump(d) })
+		if happens(0.5) { // a mistake that is put right
+			j.at(at.Add(duration(j.rng.Float64()*2)), func() { j.jump(-d) })
+		}
 	}
 	if !j.healed && j.plan.LateInputs > 0 {
 		for range j.plan.LateInputs {
@@ -70,6 +69,13 @@ func (j *job) poisson(mean float64) (n int) {
 		n++
 	}
 	return n
+}
+
+func (j *job) jump(d time.Duration) {
+	j.Jumps++
+	j.touched = true
+	j.offset += d
+	j.note("all clocks jump by %s", d)
 }
 
 func (j *job) interrupt(rank int) {
@@ -204,19 +210,30 @@ func (j *job) await(rank int, name string) error {
 	}
 }
 
-// fail decides over the disk.
+// fail decides over the disk. A directory whose sync has failed stays like that for all ranks of the job: a barrier that hides from one rank what
+// another's has failed on is against assumption A3 of groupcommit, and file systems that lose a journal write stop altogether. The next
+// job finds the disk well again, and the names in doubt.
 func (j *job) fail(c *vfs.Call) error {
 	var err error
 	writes := c.Op == vfs.OpWrite || c.Op == vfs.OpWriteAt || c.Op == vfs.OpMkdir || c.Op == vfs.OpLink || c.Op == vfs.OpOpen && c.Flag&syscall.O_CREAT != 0
+	rate := j.faults.Errors
+	if c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir {
+		rate *= 10 // the failure that is told late, and once
+	}
 	switch p := j.rng.Float64(); {
+	case c.Op == vfs.OpSyncDir && j.doubtful[c.Name]:
+		err = syscall.EIO
 	case j.full && writes:
 		err = syscall.ENOSPC
-	case p >= j.faults.Errors:
+	case p >= rate:
 		return nil
 	case writes && j.rng.IntN(2) == 0:
 		err = syscall.ENOSPC
 	default:
 		err = syscall.EIO
+	}
+	if c.Op == vfs.OpSyncDir {
+		j.doubtful[c.Name] = true
 	}
 	j.Errors++
 	j.touched = true

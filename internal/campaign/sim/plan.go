@@ -34,7 +34,7 @@ type Disturbances struct {
 	Jumps     float64 // a second: all clocks are set forward or back
 	Slow      float64 // an operation: it takes a while, and others go on meanwhile
 	Hangs     float64 // an operation: it takes longer than a lease lives
-	Errors    float64 // an operation: EIO or ENOSPC, or a sync that fails and forgets
+	Errors    float64 // an operation: EIO or ENOSPC; ten times as often a sync that fails and forgets
 	Full      float64 // chance: the disk is full from some moment on
 	Loss      float64 // a control message
 	Copies    float64 // a control message arrives twice
@@ -63,7 +63,7 @@ func NewPlan(seed uint64) Plan {
 			Kill: maybe(0.5, 0.3, 1), PowerCut: maybe(0.5, 0.3, 1), Interrupt: maybe(0.25, 0.3, 1), Wall: maybe(0.15, 0.2, 1),
 			Pauses: maybe(0.4, 0.1, 1), Jumps: maybe(0.2, 0.05, 0.5),
 			Slow: maybe(0.5, 0.001, 0.05), Hangs: maybe(0.2, 0.00005, 0.001),
-			Errors: maybe(0.3, 0.00005, 0.002), Full: maybe(0.15, 0.2, 1),
+			Errors: maybe(0.35, 0.0001, 0.002), Full: maybe(0.15, 0.2, 1),
 			Loss: maybe(0.1, 0.002, 0.05), Copies: maybe(0.25, 0.01, 0.5),
 		},
 	}
