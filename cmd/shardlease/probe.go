@@ -48,7 +48,7 @@ func probe(w io.Writer, dir string, asJSON bool) error {
 	}
 	work := filepath.Join(dir, ".shardlease-probe-"+strconv.Itoa(os.Getpid()))
 	checks := campaign.Probe(vfs.OS, work, time.Now)
-	if checks[0].OK { // the directory can be made
+	if len(checks) > 1 { // the directory can be made
 		checks = append(checks, lockCheck(work))
 	}
 	v := probeVerdict{Dir: dir, Checks: checks}

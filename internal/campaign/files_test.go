@@ -313,6 +313,11 @@ func TestTheProbeFindsWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %v", c.op, err)
 		}
 	}
+	readOnly := faultfs.New(disk(t, "/d"))
+	readOnly.Inject(faultfs.Rule{Op: vfs.OpMkdir, Err: syscall.EROFS, Sticky: true})
+	if checks := Probe(readOnly, "/d/probe", now); len(checks) != 1 || !errors.Is(Unsuitable(checks), syscall.EROFS) {
+		t.Errorf("one cause, %d findings: %+v", len(checks), checks)
+	}
 	faulty := faultfs.New(disk(t, "/d"))
 	faulty.Inject(faultfs.Rule{Op: vfs.OpExchange, Err: errors.ErrUnsupported, Sticky: true})
 	if err := Unsuitable(Probe(faulty, "/d/probe", now)); err != nil {
