@@ -20,7 +20,7 @@ func good() Raw {
 		sweep := func(kind string, bad int) Run {
 			return Run{FileSystem: fs, Strategy: "serial", Command: "sweep", Kind: kind, Sweep: &Sweep{Operations: 7, Cells: []Cell{
 				{"none", true, Tally{States: 4, Bad: bad}}, {"all", true, Tally{States: 4}}, {"none", false, Tally{States: 2}},
-			}, Again: []Cell{{"none", true, Tally{States: 3, Unmountable: 1}}}}}
+			}, Again: []Cell{{"none", true, Tally{States: 300, Unmountable: 1}}}}}
 		}
 		broken := func(kind string, bad int) Run {
 			return Run{FileSystem: fs, Strategy: "serial", Command: "broken", Kind: kind, Breakages: []Breakage{
@@ -94,7 +94,7 @@ func TestEachFaultFailsItsClaim(t *testing.T) {
 		plant func(r *Raw)
 	}{
 		"a lost record":                      {"PC1", func(r *Raw) { sweepOf(r, "ext4", product).Cells[2].Bad = 1 }},
-		"an image that doesn't mount":        {"PC3", func(r *Raw) { sweepOf(r, "btrfs", product).Cells[0].Unmountable = 1 }},
+		"images that don't mount":            {"PC10", func(r *Raw) { sweepOf(r, "btrfs", product).Again[0].Unmountable = 100 }},
 		"a record lost by a second cut":      {"PC4", func(r *Raw) { sweepOf(r, "xfs", product).Again[0].Bad = 1 }},
 		"a twin without directory syncs":     {"PC5", func(r *Raw) { sweepOf(r, "xfs", nodir).Cells[0].Bad = 0 }},
 		"a twin without file syncs":          {"PC6", func(r *Raw) { sweepOf(r, "ext4", nofile).Cells[0].Bad = 0 }},

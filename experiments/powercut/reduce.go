@@ -154,13 +154,14 @@ var fileSystems = []string{"ext4", "xfs", "btrfs"}
 
 // Reduce computes the metrics:
 //
-//	<fs>.states, <fs>.violations   crash states of the product, and how many of them were not as they must be
+//	<fs>.states, <fs>.violations   crash states of the product, and those in which an acknowledgement was lost or a ghost found
 //	<fs>.operations                acknowledged in the recordings that were swept
 //	again.states, again.bad        states after a second cut, and those that lost something
 //	again.unmountable              and those whose file system did not survive it
 //	nodir.missed, nofile.missed, lying.missed   sweeps of a broken twin in which nothing was seen
 //	broken.hits, broken.states, broken.violations   failed requests, crash states after them, and those not as they must be
 //	broken.failed_operations       operations that returned the disk's error
+//	unmountable.share              percent of all these states whose file system did not survive, so that nothing could be read
 //	retry.missed                   file systems where the twin that tries again was not seen to lose anything
 func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 	r, err := load(dir)
@@ -174,6 +175,7 @@ func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 		out.Metrics = append(out.Metrics, m)
 	}
 	var skipped []string
+	var all Tally
 	for _, fs := range fileSystems {
 		var why []string
 		if reason, ok := r.Skipped[fs]; ok {
@@ -183,7 +185,8 @@ func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 		t, operations := r.sum(fs, product, anyCell), 0
 		r.each(fs, "sweep", product, func(run Run) { operations += run.Sweep.Operations })
 		put(fs+".states", t.States, "states", t.States, why...)
-		put(fs+".violations", t.violations(), "states", t.States, why...)
+		put(fs+".violations", t.Bad, "states", t.States, why...)
+		all.add(t)
 		put(fs+".operations", operations, "operations", operations, why...)
 	}
 	var again Tally
@@ -202,7 +205,8 @@ func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 	t, hits := r.broken("", product, anyBreakage)
 	put("broken.hits", hits, "requests", hits, skipped...)
 	put("broken.states", t.States, "states", t.States, skipped...)
-	put("broken.violations", t.violations(), "states", t.States, skipped...)
+	put("broken.violations", t.Bad, "states", t.States, skipped...)
+	all.add(t)
 	failed := 0
 	r.each("", "broken", product, func(run Run) {
 		for _, b := range run.Breakages {
@@ -212,6 +216,14 @@ func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 	put("broken.failed_operations", failed, "operations", hits, skipped...)
 	missed, n := r.retryMissed()
 	put("retry.missed", missed, "file systems", n, skipped...)
+	all.add(again)
+	share := 0.0
+	if all.States > 0 {
+		share = 100 * float64(all.Unmountable) / float64(all.States)
+	}
+	unmountable := experiment.Exact("unmountable.share", share, "%", rawFile)
+	unmountable.N, unmountable.Warnings = all.States, skipped
+	out.Metrics = append(out.Metrics, unmountable)
 	return out, out.Finish()
 }
 

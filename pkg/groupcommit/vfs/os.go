@@ -53,13 +53,29 @@ func (osFS) Link(oldname, newname string) error        { return os.Link(oldname,
 func (osFS) Remove(name string) error                  { return os.Remove(name) }
 func (osFS) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
 func (osFS) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
-func (osFS) SyncDir(name string) error                 { return syncFD("fsync", name, unix.O_DIRECTORY, unix.Fsync) }
 func (osFS) ReadDir(name string) (d []fs.DirEntry, _ error) {
 	d, err := os.ReadDir(name)
 	if err != nil {
 		return nil, err // half a listing is none
 	}
 	return d, nil
+}
+
+// SyncDir opens the directory once more after the sync, as a question to XFS. That calls fsync(2) of a directory a success when
+// somebody else's failed write has shut its log down after the directory was changed: the change is dropped, whereupon there is nothing left
+// to sync. Calls made after the shutdown are refused, if they are of the kind that looks; open(2) is.
+func (osFS) SyncDir(name string) error {
+	return syncFD("fsync", name, unix.O_DIRECTORY, func(fd int) error {
+		if err := unix.Fsync(fd); err != nil {
+			return err
+		}
+		again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		_ = unix.Close(again) // nothing was written
+		return nil
+	})
 }
 
 // syncFD opens name, syncs it, and closes it also after a failure; no error is dropped.
