@@ -37,8 +37,8 @@ func Probe(fsys vfs.FS, dir string, now func() time.Time) []Check {
 		}
 		return groupcommit.MkdirAll(fsys, p.at("sub"), 0o700)
 	})
-	if _, err := fsys.Lstat(dir); err != nil {
-		return p.checks // all others would fail for lack of the directory
+	if err := Unsuitable(p.checks); err != nil && !errors.Is(err, ErrUnsuitable) {
+		return p.checks // nothing can be written: all others would fail for lack of the directory
 	}
 	p.try("write and sync file", true, func() error { return groupcommit.WriteFile(fsys, p.at("file"), []byte("one"), 0o600) })
 	p.try("sync directory", true, func() error { return groupcommit.SyncDir(fsys, dir) })
