@@ -70,15 +70,14 @@ func (a *arm) finishFiles() error {
 	return nil
 }
 
-// countLeft waits a moment for what is ending, then counts what is not.
+// countLeft waits a moment for what is ending, then counts what is not. Other jobs of this machine come and go meanwhile.
 func (a *arm) countLeft() {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		a.record.LeftProcesses = a.processes()
-		if a.record.LeftProcesses == 0 || time.Now().After(deadline) {
-			break
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		a.record.LeftProcesses, a.record.LeftSegments = a.processes(), a.segments()
+		if a.record.LeftProcesses+a.record.LeftSegments == 0 || time.Now().After(deadline) {
+			return
 		}
 	}
-	a.record.LeftSegments = a.segments()
 }
 
 // segments counts what Open MPI has made in shared memory since the arm began and no process knows any more. Other jobs on this machine
