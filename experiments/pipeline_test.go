@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,9 @@ func (f *fake) Run(ctx context.Context, env *experiment.Env) error {
 	}
 	if f.fail != nil {
 		return f.fail
+	}
+	if st, err := os.Stat(env.Work); err != nil || st.Mode().Perm() != 0o755 {
+		return fmt.Errorf("other users can't enter the scratch folder: %v, %w", st.Mode(), err)
 	}
 	if err := os.WriteFile(filepath.Join(env.Dir, "fill"), make([]byte, f.fill), 0o644); err != nil {
 		return err

@@ -307,6 +307,9 @@ func (p *pipeline) measure(ctx context.Context, e entry) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if err := os.Chmod(work, 0o755); err != nil { // servers that refuse root run in it as another user
+		return err
+	}
 	log, err := os.Create(filepath.Join(dir, "log.txt"))
 	if err != nil {
 		return err

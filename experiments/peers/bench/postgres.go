@@ -64,7 +64,9 @@ func newPostgres(c config) (_ system, err error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred, Pdeathsig: syscall.SIGINT}
 		return cmd
 	}
-	if out, err := command("initdb", "-D", data, "-U", "bench", "-A", "trust", "--no-locale", "-E", "UTF8").CombinedOutput(); err != nil {
+	if out, err := command("initdb", "-D", data, "-U", "bench", "-A", "trust", "--no-locale", "-E", "UTF8").CombinedOutput(); errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the user that PostgreSQL runs as can't enter %s: %w: %w", c.dir, errAbsent, err)
+	} else if err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	s := &postgres{n: len(c.ids)}
