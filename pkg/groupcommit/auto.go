@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"shardlease/pkg/groupcommit/vfs"
@@ -124,13 +123,23 @@ func choose(trials []*trial) (Strategy, *chooser) {
 	return best.strategy, newChooser(best, trials, full)
 }
 
-// chooser decides for each window whether syncfs is worth it. syncfs costs about the same for one record and for a hundred, but
-// as much more as others have written to the file system.
+// chooser decides for each window whether syncfs is worth it. syncfs costs about the same for a few records and for hundreds, but much
+// more when others have written much to the file system. So it keeps account of what syncfs has saved against syncing
+// the files alone: a good balance carries it over a slow one now and then, and a bad one is paid off, by windows that
+// do without, before it is tried again.
 type chooser struct {
-	alone    syncing       // the alternative
-	perSync  time.Duration // what the alternative costs for each content
-	estimate atomic.Int64  // nanoseconds of the next syncfs, by the last ones
+	alone syncing // the alternative
+	least int     // contents for which syncfs is worth it when nobody else writes
+
+	mu      sync.Mutex
+	perSync time.Duration // what the alternative costs for each content, by the last ones
+	balance time.Duration // saved so far, within limits
 }
+
+const (
+	maxCredit = 8  // windows' worth of the alternative
+	maxDebt   = 16 // likewise; paid off at a quarter of a window's worth each, so syncfs is tried every 64 windows at least
+)
 
 func newChooser(best *trial, trials []*trial, full bool) *chooser {
 	alone := trials[0]
@@ -143,11 +152,10 @@ func newChooser(best *trial, trials []*trial, full bool) *chooser {
 	}
 	whole, _ := best.best(full)
 	parts, n := alone.best(full)
-	c := &chooser{alone: alone.strategy.syncing()}
-	// Half of the best batch is its syncfs, the other half, barrier and all, it has in common with the alternative: a fair guess to start
-	// from.
-	c.estimate.Store(int64(whole) / 2)
-	c.perSync = (parts - whole/2) / time.Duration(n)
+	// Half of the best batch is its syncfs, the other half, barrier and all, it has in common with the alternative: a fair guess.
+	c := &chooser{alone: alone.strategy.syncing(), perSync: max(1, (parts-whole/2)/time.Duration(n))}
+	c.least = max(2, int(whole/2/c.perSync))
+	c.balance = time.Duration(maxCredit*n) * c.perSync
 	return c
 }
 
@@ -158,20 +166,31 @@ func (c *chooser) mode(n int) syncing {
 		return oneByOne // syncfs would do the same, and more
 	case c == nil:
 		return wholeFS
+	case n < c.least:
+		return c.alone
 	}
-	estimate := c.estimate.Load()
-	if estimate < int64(n)*int64(c.perSync) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.balance >= 0 {
 		return wholeFS
 	}
-	c.estimate.CompareAndSwap(estimate, estimate-estimate/16) // what made it slow may be over: try again some day
+	c.balance += time.Duration(n) * c.perSync / 4
 	return c.alone
 }
 
-// took notes what a syncfs has taken.
-func (c *chooser) took(d time.Duration) {
-	if c != nil {
-		c.estimate.Store((c.estimate.Load() + int64(d)) / 2)
+// took notes what a syncfs, or the alternative, has taken for n contents.
+func (c *chooser) took(mode syncing, n int, d time.Duration) {
+	if c == nil || n < c.least {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if mode != wholeFS {
+		c.perSync = max(1, (3*c.perSync+d/time.Duration(n))/4)
+		return
+	}
+	worth := time.Duration(n) * c.perSync
+	c.balance = max(min(c.balance+worth-d, maxCredit*worth), -maxDebt*worth)
 }
 
 // calibrations holds what this process has measured, by scratch directory.

@@ -111,10 +111,10 @@ func TestAutoThatCanNotMeasureIsSerial(t *testing.T) {
 	})
 }
 
-// syncfs is used for as many records as make it worth its price, given up when foreign data make it dear, and tried again.
+// syncfs is used for as many records as make it worth its price, also if it is slow now and then; given up while foreign
+// data make it dear, and tried again.
 func TestTheChooserFollowsThePriceOfSyncFS(t *testing.T) {
-	c := &chooser{alone: concurrently, perSync: time.Millisecond}
-	c.took(8 * time.Millisecond)
+	c := &chooser{alone: concurrently, perSync: time.Millisecond, least: 8}
 	expect := func(n int, want syncing) {
 		t.Helper()
 		if got := c.mode(n); got != want {
@@ -122,14 +122,37 @@ func TestTheChooserFollowsThePriceOfSyncFS(t *testing.T) {
 		}
 	}
 	expect(1, oneByOne)
-	expect(2, concurrently)
-	expect(64, wholeFS)
-	c.took(10 * time.Second)
-	expect(64, concurrently)
+	expect(7, concurrently)
+	expect(8, wholeFS)
+	for range 10 { // each saves 56 ms
+		expect(64, wholeFS)
+		c.took(wholeFS, 64, 8*time.Millisecond)
+	}
+	c.took(wholeFS, 64, 400*time.Millisecond)
+	expect(64, wholeFS) // once is not always
+	alone, whole := 0, 0
+	for range 1000 { // from now on each takes ten times as long as the alternative
+		if c.mode(64) == wholeFS {
+			whole++
+			c.took(wholeFS, 64, 640*time.Millisecond)
+		} else {
+			alone++
+		}
+	}
+	if cost, without := whole*640+alone*64, 1000*64; cost > without*5/4+2000 || whole < 10 {
+		t.Errorf("%d with syncfs and %d without cost %d ms, and all without %d ms", whole, alone, cost, without)
+	}
+	for range 20 {
+		c.took(concurrently, 64, 6400*time.Millisecond)
+	}
+	if c.balance = 0; c.perSync < 50*time.Millisecond {
+		t.Errorf("the alternative has become dear, and %v is reckoned for it", c.perSync)
+	}
+	c.took(wholeFS, 64, time.Hour)
 	tries := 0
 	for ; c.mode(64) != wholeFS && tries < 1000; tries++ {
 	}
-	if tries < 16 || tries == 1000 {
+	if tries > 64 {
 		t.Errorf("tried again after %d windows", tries)
 	}
 	if (*chooser)(nil).mode(2) != wholeFS || (*chooser)(nil).mode(0) != oneByOne {

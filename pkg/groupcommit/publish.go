@@ -105,22 +105,21 @@ func (b *Batch) sync(window []content, errs []error) {
 	if mode == wholeFS {
 		mode = b.w.auto.mode(len(written))
 	}
-	if mode != wholeFS {
+	start := time.Now()
+	if mode == wholeFS {
+		b.syncs++
+		err := window[written[0]].file.SyncFS() // it was opened before any of the others was written
+		for _, i := range written {
+			errs[i] = finish(b.fsys, window[i].tmp, window[i].file, err)
+		}
+	} else {
 		b.syncs += len(written)
 		b.each(len(written), mode, func(k int) {
 			c := &window[written[k]]
 			errs[written[k]] = finish(b.fsys, c.tmp, c.file, c.syncAlone())
 		})
-		return
 	}
-	b.syncs++
-	start := time.Now()
-	err := window[written[0]].file.SyncFS() // it was opened before any of the others was written
-	b.w.auto.took(time.Since(start))
-	for _, i := range written {
-		c := &window[i]
-		errs[i] = finish(b.fsys, c.tmp, c.file, err)
-	}
+	b.w.auto.took(mode, len(written), time.Since(start))
 }
 
 func (c *content) syncAlone() error {
