@@ -119,18 +119,19 @@ func (l *Lane) Log() []BeatRecord {
 	return append([]BeatRecord{}, l.log...)
 }
 
-// record adds a batch that began at begin to the timeline.
-func (l *Lane) record(begin time.Time, held int, batch lease.HeartbeatBatch, failed bool) {
+// timed adds a batch that began at begin and has ended now to the timeline and returns how long it took, or 0 if batches are not timed.
+func (l *Lane) timed(begin time.Time, held int, batch lease.HeartbeatBatch, failed bool) time.Duration {
 	if l.clock == nil {
-		return
+		return 0
 	}
-	took := l.clock().Sub(begin).Milliseconds()
+	took := l.clock().Sub(begin)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.log) < maxBeatLog {
-		l.log = append(l.log, BeatRecord{At: begin.UnixMilli(), Took: took, Held: held,
+		l.log = append(l.log, BeatRecord{At: begin.UnixMilli(), Took: took.Milliseconds(), Held: held,
 			Renewals: len(batch.Renewed), DirectorySyncs: batch.DirectorySyncs, Failed: failed})
 	}
+	return took
 }
 
 // Quiet tells that no batch is running. The counters are final then if nothing is held.
@@ -181,19 +182,17 @@ func (l *Lane) Beat(ctx context.Context) Beat {
 		err = checkPartition(held, batch)
 	}
 	if err != nil {
-		l.record(begin, len(held), lease.HeartbeatBatch{}, true)
+		l.timed(begin, len(held), lease.HeartbeatBatch{}, true)
 		return l.failed(held, err)
 	}
-	l.record(begin, len(held), batch, false)
+	took := l.timed(begin, len(held), batch, false)
 	l.mu.Lock()
 	l.metrics.Batches++
 	l.metrics.Renewals += uint64(len(batch.Renewed))
 	l.metrics.DirectorySyncs += uint64(batch.DirectorySyncs)
 	l.metrics.DirectorySyncsAvoided += uint64(max(0, len(batch.Renewed)-batch.DirectorySyncs))
-	if l.clock != nil {
-		if each := l.clock().Sub(begin) / time.Duration(len(held)); each > 0 {
-			l.capacity = max(1, int(l.Timeout()/2/each))
-		}
+	if each := took / time.Duration(len(held)); each > 0 {
+		l.capacity = max(1, int(l.Timeout()/2/each))
 	}
 	l.mu.Unlock()
 	return Beat{Lost: l.drop(held, batch.Lost)}
