@@ -15,6 +15,13 @@ import (
 
 // begin is rank 0's start: it opens the epoch and tells all others.
 func (m *Master) begin(ctx context.Context) {
+	if m.opts.StatsJSON != "" {
+		if err := clearStats(m.env.FS, m.opts.StatsJSON); err != nil {
+			m.opts.StatsJSON = ""
+			m.giveUp(ExitCantCreate, fmt.Errorf("statistics file: %w", err))
+			return
+		}
+	}
 	start := startMsg{Schema: schemaStart, Resumed: m.opts.Epoch != "", OutputDir: m.opts.OutputDir, Settings: m.opts.fingerprint()}
 	var err error
 	if start.Epoch = m.opts.Epoch; start.Epoch == "" {

@@ -120,6 +120,22 @@ func sumStats(masters []MasterStats) Total {
 	return t
 }
 
+// clearStats removes what an earlier run has left under name, so that a campaign that is killed has no statistics. In doing so it finds out, before anything is
+// analysed, whether they can be written in the end.
+func clearStats(fsys vfs.FS, name string) error {
+	abs, err := filepath.Abs(name)
+	if err == nil {
+		err = groupcommit.MkdirAll(fsys, filepath.Dir(abs), 0o777)
+	}
+	if err == nil {
+		err = groupcommit.WriteFile(fsys, abs, nil, 0o666)
+	}
+	if err == nil {
+		err = groupcommit.Remove(fsys, abs)
+	}
+	return err
+}
+
 // WriteStats replaces name atomically and durably.
 func WriteStats(fsys vfs.FS, name string, s Stats) error {
 	s.Schema = statsSchema

@@ -3,7 +3,9 @@ package sim_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -244,5 +246,36 @@ func TestFailedInputsAreKeptAndExecutionsAreLogged(t *testing.T) {
 	log, err := vfs.ReadFile(fsys, "/executions", 1<<20)
 	if err != nil || bytes.Count(log, []byte(`"event":"start"`)) != 4 || bytes.Count(log, []byte(`"event":"end"`)) != 4 || bytes.Count(log, []byte("\n")) != 8 {
 		t.Errorf("%s, %v", log, err)
+	}
+}
+
+func TestAStatisticsFileThatCannotBeWrittenIsFoundBeforeAnyWork(t *testing.T) {
+	fsys, text := seeded(t, 3), &bytes.Buffer{}
+	cfg := config(t, fsys, 1, text)
+	cfg.Options.StatsJSON = "/in" // a directory
+	if out := run(t, cfg); out.Code != campaign.ExitCantCreate || !strings.HasPrefix(out.Reason, "statistics file: ") {
+		t.Errorf("%+v", out)
+	}
+	if strings.Count(text.String(), "\n") != 1 {
+		t.Errorf("more than one sentence:\n%s", text)
+	}
+	if _, err := fsys.Lstat("/out"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the output directory was touched: %v", err)
+	}
+}
+
+func TestAKilledCampaignHasNoStatisticsNotThoseOfAnEarlierOne(t *testing.T) {
+	fsys := seeded(t, 3)
+	run(t, config(t, fsys, 1, &bytes.Buffer{}))
+	readStats(t, fsys)
+	c, err := sim.New(config(t, fsys, 2, &bytes.Buffer{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c.Now().Sub(start) < 500*time.Millisecond {
+		c.Step(t.Context())
+	}
+	if _, err := fsys.Lstat("/stats.json"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("stale statistics: %v", err)
 	}
 }
