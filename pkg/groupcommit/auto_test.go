@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -53,9 +54,9 @@ func TestAutoTakesWhatIsCheapest(t *testing.T) {
 // The calibration ends in time, leaves nothing but its lock, and is done once for a scratch directory of a process.
 func TestAutoMeasuresOnceAndCleansUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ops := 0
+		var ops atomic.Int64
 		fsys := priced("", func(op vfs.Op) time.Duration {
-			ops++
+			ops.Add(1)
 			if op == vfs.OpSync || op == vfs.OpDatasync || op == vfs.OpSyncFS || op == vfs.OpSyncDir {
 				return 100 * time.Millisecond
 			}
@@ -69,10 +70,10 @@ func TestAutoMeasuresOnceAndCleansUp(t *testing.T) {
 		if entries, err := fsys.ReadDir("/"); err != nil || len(entries) != 1 || entries[0].Name() != "once.lock" {
 			t.Errorf("left %v, %v", entries, err)
 		}
-		before := ops
+		before := ops.Load()
 		again, err := NewWriter(fsys, Auto, "/once")
-		if err != nil || again.Strategy() != w.Strategy() || ops-before > 30 {
-			t.Errorf("the second time %v, %v after %d operations", again.Strategy(), err, ops-before)
+		if err != nil || again.Strategy() != w.Strategy() || ops.Load()-before > 30 {
+			t.Errorf("the second time %v, %v after %d operations", again.Strategy(), err, ops.Load()-before)
 		}
 	})
 }
