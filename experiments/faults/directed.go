@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +31,9 @@ var directedTests = []Directed{
 	{Metric: "order", Package: "pkg/lease", Test: "TestShardsAndLockOrderFollowTheVectors"},
 	{Metric: "destination_first", Package: "pkg/groupcommit", Test: "TestReplaceAcrossDirectoriesSyncsTheDestinationFirst"},
 	{Metric: "fenced", Package: "pkg/lease", Test: "TestASleeperIsFencedAtItsFirstWrite"},
+	// Beyond the report: the protocol of one-flush renewals.
+	{Metric: "one_flush", Package: "pkg/lease", Test: "TestOneFlushRenewalsNeverPromiseOneLeaseTwiceInAnyInterleaving"},
+	{Metric: "one_flush_defects", Package: "pkg/lease", Test: "TestTheSearchFindsEachDefectOfARenewalProtocol"},
 }
 
 // runDirected runs each test in a process of its own, from test programs built once for each package.
@@ -53,6 +58,9 @@ func runDirected(ctx context.Context, root, work string, log io.Writer) ([]Direc
 	return out, nil
 }
 
+// states is what a search of a model logs.
+var states = regexp.MustCompile(`(?m): (\d+) states$`)
+
 // run fills in what happened. A test that is not there has not passed, though the program exits 0 then.
 func (d *Directed) run(ctx context.Context, program, dir string) error {
 	var text bytes.Buffer
@@ -63,6 +71,13 @@ func (d *Directed) run(ctx context.Context, program, dir string) error {
 	}
 	d.Seconds = time.Since(start).Seconds()
 	d.Passed = err == nil && strings.Contains(text.String(), "--- PASS: "+d.Test+" ")
+	for _, m := range states.FindAllSubmatch(text.Bytes(), -1) {
+		n, err := strconv.Atoi(string(m[1]))
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.Test, err)
+		}
+		d.States += n
+	}
 	if !d.Passed {
 		d.Output = host.WithoutHome(text.String())
 	}

@@ -101,6 +101,7 @@ func write(dir, name string, v any) error {
 //	planted.barrier, planted.token        1 if every case that must catch the bug did
 //	directed.passed               of the report's nine
 //	directed.<metric>             1 if the test passed, for each element of directed.json
+//	directed.<metric>.states      of the model that it searched
 func (f *Faults) Reduce(dir string) (*experiment.Metrics, error) {
 	var cases []Case
 	var steps []SweepStep
@@ -137,6 +138,9 @@ func (f *Faults) Reduce(dir string) (*experiment.Metrics, error) {
 			passed++
 		}
 		m.Metrics = append(m.Metrics, experiment.Bool("directed."+d.Metric, d.Passed, directedFile))
+		if d.States > 0 {
+			add("directed."+d.Metric+".states", d.States, "states", directedFile)
+		}
 	}
 	add("cases.run", total, "cases", casesFile)
 	add("cases.broken", broken, "cases", casesFile)

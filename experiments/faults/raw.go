@@ -61,5 +61,6 @@ type Directed struct {
 	Test    string  `json:"test"`
 	Passed  bool    `json:"passed"`
 	Seconds float64 `json:"seconds"`
-	Output  string  `json:"output"` // of a test that did not pass
+	States  int     `json:"states,omitempty"` // of a model that the test searched
+	Output  string  `json:"output"`           // of a test that did not pass
 }

@@ -66,8 +66,9 @@ func (b *builder) funcs() template.FuncMap {
 			return b.metric(key, func(m experiment.Metric) string { return fmt.Sprintf("%.1f %%", 100*m.Confidence) })
 		},
 		"reported": b.reported, "verdict": b.verdict, "fact": func(path string) (string, error) { return b.raw("env.json", path) },
-		"raw": b.raw, "seconds": b.seconds, "claims": b.claims, "boundaries": b.boundaries, "summary": b.summary,
+		"raw": b.raw, "seconds": b.seconds, "claims": b.claims, "boundaries": b.boundaries, "summary": b.summary, "overview": b.overview,
 		"list": b.run.list, "cell": func(v any) string { return escape(fmt.Sprint(v)) }, "figure": b.figure, "diagram": b.diagram, "forest": b.forest, "ref": b.ref, "tests": b.tests,
+		"systems": b.systems, "warnings": b.warnings, "maybe": b.maybe, "section": b.section, "others": b.others,
 	}
 }
 

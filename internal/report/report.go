@@ -12,8 +12,13 @@
 //	fact PATH, raw FILE PATH, list FILE   a value of env.json, of any JSON file of the run; its elements, to range over
 //	cell VALUE                            any text of the run, safe in a table
 //	claims [EXPERIMENT...], boundaries    tables of what is decided, and of what is not
-//	summary, forest CAPTION               all verdicts in a line, in a figure
+//	summary, overview, forest CAPTION     all verdicts in a line, by experiment, in a figure
 //	figure ID CAPTION, diagram ID CAPTION, ref ID
+//	maybe ID CAPTION                      a figure that not every host can draw, or a line that says so
+//	systems EXPERIMENT KIND [CASE...]     medians ("ms") or speed-ups ("gain") of all that was timed
+//	warnings EXPERIMENT                   what was not measured on this host
+//	section EXPERIMENT                    claims, warnings and figures that were not shown yet
+//	others EXPERIMENT...                  the specs of those that are not named, to range over
 //	tests INVARIANT                       the tests that cite it
 //	has EXPERIMENT, drawn FIGURE          whether the run has it
 //	seconds STEP
@@ -170,7 +175,7 @@ func Language(template string) string {
 // Output is the name of the HTML file that a template gets: report.md.tmpl gives report.html, beside it.
 func Output(template string) string { return strings.TrimSuffix(template, ".md.tmpl") + ".html" }
 
-var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list|has|drawn)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
+var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list|has|drawn|maybe|systems|warnings|section|others)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
 
 // Keys lists what a template asks of the run, sorted and without repeats: two languages of one report must have the same.
 func Keys(template string) []string {

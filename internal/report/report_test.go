@@ -22,22 +22,31 @@ const nasty = "a <script>alert(1)</script> | & \"b\" *c*"
 func sealed(t *testing.T, scale experiment.Scale, templates ...string) string {
 	t.Helper()
 	metrics := map[string]*experiment.Metrics{}
-	pictures := map[string]bool{}
+	pictures, cited := map[string]bool{}, map[string]bool{}
 	value := 1.0
+	add := func(name, metric string) {
+		if metrics[name] == nil {
+			metrics[name] = &experiment.Metrics{Experiment: name}
+		}
+		if _, ok := metrics[name].Get(metric); !ok {
+			value += 0.125
+			metrics[name].Metrics = append(metrics[name].Metrics, experiment.Metric{Name: metric, Value: value, Low: value - 0.01, High: value + 0.01, N: 30, Confidence: 0.957, Samples: "raw.csv"})
+		}
+	}
 	for _, tmpl := range templates {
 		for _, m := range key.FindAllStringSubmatch(tmpl, -1) {
 			switch m[1] {
 			case "num", "exact", "pct", "ci", "n", "level":
 				name, metric, _ := strings.Cut(m[2], ".")
-				if metrics[name] == nil {
-					metrics[name] = &experiment.Metrics{Experiment: name}
-				}
-				if _, ok := metrics[name].Get(metric); !ok {
-					value += 0.125
-					metrics[name].Metrics = append(metrics[name].Metrics, experiment.Metric{Name: metric, Value: value, Low: value - 0.01, High: value + 0.01, N: 30, Confidence: 0.957, Samples: "raw.csv"})
-				}
+				add(name, metric)
+			case "systems":
+				add(m[2], "n64k1.batch."+m[3])
+				add(m[2], "n64k1.one_flush."+m[3])
+				add(m[2], "n1024k8.batch."+m[3])
 			case "figure":
 				pictures[m[2]] = true
+			case "reported", "verdict":
+				cited[m[2]] = true
 			case "has": // an experiment of which nothing else is asked needs some metric to be there
 				name := m[2]
 				if metrics[name] != nil {
@@ -65,10 +74,11 @@ func sealed(t *testing.T, scale experiment.Scale, templates ...string) string {
 		must(run.WriteJSON(name+"/"+experiment.ResultsFile, m))
 		must(run.Write(name+"/raw.csv", []byte("1\n")))
 		must(run.WriteJSON(name+"/cases.json", []any{map[string]any{"name": nasty, "subject": "library", "invariants": []string{"G1"}, "fault": nasty, "injected": 1, "surfaced": 1, "checks": []any{}}}))
+		must(run.WriteJSON(name+"/directed.json", []any{map[string]any{"report": nasty, "package": "p", "test": "T", "passed": true}}))
 		must(run.Write(name+"/workload.json", []byte(`{"records": 64}`)))
 		spec := &experiment.Spec{Name: name, Claims: []experiment.Claim{{ID: "X1", Sentence: nasty, Status: experiment.NotClaimed, Section: "10", Why: nasty}}}
 		first := m.Metrics[0].Name
-		ids := []string{"M1", "M2", "M3", "M4", "M5", "M6", "M7", "M9", "M10", "M11", "M12", "C2", "C7", "C9", "C10", "C14", "C15"}
+		ids := sorted(cited)
 		if name != "micro" { // ids of claims are unique in a run
 			ids = nil
 		}
@@ -197,12 +207,12 @@ func TestNumbersLeadToTheirEvidence(t *testing.T) {
 }
 
 func TestTextOfTheRunIsNotMarkup(t *testing.T) {
-	tmpl := small + "\n{{claims}}\n\n{{boundaries}}\n"
+	tmpl := small + "\n{{verdict \"M1\"}}\n\n{{overview}}\n\n{{section \"micro\"}}\n\n{{boundaries}}\n"
 	page, err := build(t, sealed(t, experiment.Full, tmpl), tmpl, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(page, "<script") || strings.Contains(page, "<em>c</em>") || strings.Count(page, "<td>a &lt;script&gt;") < 18 {
+	if strings.Contains(page, "<script") || strings.Contains(page, "<em>c</em>") || strings.Count(page, "<td>a &lt;script&gt;") < 3 {
 		t.Error("a sentence of a claim became markup")
 	}
 }

@@ -13,7 +13,8 @@ import (
 type words struct {
 	lang, figure, contents, smoke                              string
 	claim, statement, section, verdict, measured, report, band string
-	status, why                                                string
+	status, why, experiment, minutes                           string
+	system, size, latency, warned, undrawn, shows              string // size, latency and undrawn are formats
 	statuses                                                   map[experiment.Status]string
 }
 
@@ -21,13 +22,17 @@ var languages = map[string]words{
 	"en": {
 		lang: "en", figure: "Figure", contents: "Contents", smoke: "SMOKE: made from a run at small scale, which is no result.",
 		claim: "Claim", statement: "Statement", section: "Section", verdict: "Verdict", measured: "Measured here", report: "Report", band: "Band",
-		status: "Status", why: "Why",
+		status: "Status", why: "Why", experiment: "Experiment", minutes: "Minutes (expected)",
+		system: "System", size: "%s leases in %s", latency: "%s ms a sync", warned: "Not measured in this run:", shows: "Claims:",
+		undrawn: "This run could not draw the figure %s; the verdicts and the experiment's log say why.",
 		statuses: map[experiment.Status]string{experiment.NotReproduced: "not reproduced", experiment.NotClaimed: "not claimed"},
 	},
 	"zh": {
 		lang: "zh", figure: "图", contents: "目录", smoke: "SMOKE：由小规模运行生成，不是结果。",
 		claim: "论断", statement: "内容", section: "原报告章节", verdict: "判定", measured: "本机实测", report: "原报告", band: "容许范围",
-		status: "状态", why: "理由",
+		status: "状态", why: "理由", experiment: "实验", minutes: "分钟（预计）",
+		system: "系统", size: "%s 条租约，%s 个分片", latency: "每次同步 %s ms", warned: "本次运行未测：", shows: "论断：",
+		undrawn: "本次运行未能绘出图 %s；原因见判定与该实验的日志。",
 		statuses: map[experiment.Status]string{experiment.NotReproduced: "未复现", experiment.NotClaimed: "未主张"},
 	},
 }
@@ -131,26 +136,71 @@ func (b *builder) boundaries(names ...string) (string, error) {
 	for _, s := range specs {
 		for _, c := range s.Claims {
 			if !c.Decided() {
-				rows = append(rows, []string{escape(c.ID), escape(c.Sentence), escape(orDash(c.Section)), escape(w.statuses[c.Status]), escape(c.Why)})
+				why := escape(c.Why)
+				if c.Flag != "" {
+					why += " <code>" + escape(c.Flag) + "</code>"
+				}
+				rows = append(rows, []string{escape(c.ID), escape(c.Sentence), escape(orDash(c.Section)), escape(w.statuses[c.Status]), why})
 			}
 		}
 	}
 	return table("boundaries", []string{w.claim, w.statement, w.section, w.status, w.why}, rows), nil
 }
 
-// summary counts the verdicts in one line: "12 PASS, 1 INCONCLUSIVE".
-func (b *builder) summary() string {
-	var parts []string
-	for _, result := range []experiment.Result{experiment.Pass, experiment.Fail, experiment.Inconclusive} {
-		n := 0
+// overview is one row for each experiment: its verdicts, those that are not PASS by name, and how long it took.
+func (b *builder) overview() (string, error) {
+	steps, err := b.run.list("steps.json")
+	if err != nil {
+		return "", err
+	}
+	var rows [][]string
+	for _, s := range b.run.specs {
+		counts, named := map[experiment.Result]int{}, map[experiment.Result][]string{}
 		for _, v := range b.run.verdicts {
-			if v.Verdict == result {
-				n++
+			if v.Experiment == s.Name {
+				counts[v.Verdict]++
+				named[v.Verdict] = append(named[v.Verdict], v.Claim)
 			}
 		}
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf(`<span class="%s">%d %s</span>`, result, n, result))
+		verdicts := tally(counts, named)
+		took := 0.0
+		for _, step := range steps {
+			if seconds, ok := step["seconds"].(float64); ok && step["name"] == s.Name {
+				took += seconds
+			}
 		}
+		minutes, err := b.link(figures.Digits(took/60), "steps.json", "step "+s.Name)
+		if err != nil {
+			return "", err
+		}
+		rows = append(rows, []string{escape(s.Name), escape(s.Title), escape(orDash(s.Section)), verdicts,
+			minutes + " (" + experiment.Number(s.Minutes[b.run.id.Scale]) + ")"})
+	}
+	w := b.words
+	return table("overview", []string{w.experiment, w.statement, w.section, w.verdict, w.minutes}, rows), nil
+}
+
+// tally is a line of counts; what did not pass is named, if names are given.
+func tally(counts map[experiment.Result]int, named map[experiment.Result][]string) string {
+	var parts []string
+	for _, result := range []experiment.Result{experiment.Pass, experiment.Fail, experiment.Inconclusive} {
+		if counts[result] == 0 {
+			continue
+		}
+		part := fmt.Sprintf(`<span class="%s">%d %s</span>`, result, counts[result], result)
+		if names := named[result]; result != experiment.Pass && len(names) > 0 {
+			part += " (" + escape(strings.Join(names, " ")) + ")"
+		}
+		parts = append(parts, part)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// summary counts the verdicts in one line: "12 PASS, 1 INCONCLUSIVE".
+func (b *builder) summary() string {
+	counts := map[experiment.Result]int{}
+	for _, v := range b.run.verdicts {
+		counts[v.Verdict]++
+	}
+	return tally(counts, nil)
 }
