@@ -15,6 +15,7 @@ import (
 	"shardlease/experiments/powercut/rig/loopdev"
 	"shardlease/experiments/powercut/rig/recdisk"
 	"shardlease/experiments/powercut/rig/sweep"
+	"shardlease/experiments/powercut/rig/vm"
 	"shardlease/experiments/powercut/rig/workload"
 )
 
@@ -176,4 +177,41 @@ func cleanUp(ctx context.Context, args []string) error {
 		return err
 	}
 	return errors.Join(b.CleanUp(), unlock())
+}
+
+// runReboot kills virtual machines in the middle of their work and boots them again, and sweeps the first life's recording.
+func runReboot(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("reboot", flag.ContinueOnError)
+	kernel := flags.String("kernel", "", "directory into which a linux-image-cloud-amd64 package was unpacked")
+	cycles := flags.Int("cycles", 3, "machines to kill")
+	points := flags.Int("points", 0, "cut positions drawn from all of the first machine's recording")
+	lying := flags.Bool("lying", false, "the disk answers flushes and makes nothing durable")
+	j, done, err := parse(ctx, flags, args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r := &sweep.Reboot{Bench: j.bench}
+	if r.Kernel, err = vm.FindKernel(*kernel); err != nil {
+		return err
+	}
+	undo, err := r.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, undo()) }()
+	rec, all, err := r.Cycles(ctx, j.config, *cycles, *lying)
+	if err != nil {
+		return err
+	}
+	j.plan.Points = *points
+	rep, err := r.Sweep(ctx, rec, j.config, j.plan)
+	if err != nil {
+		return err
+	}
+	return j.print(struct {
+		Cycles []sweep.Cycle `json:"cycles"`
+		sweep.Report
+		Seconds float64 `json:"s"`
+	}{all, rep, time.Since(j.start).Seconds()})
 }

@@ -17,6 +17,7 @@ import (
 
 	"shardlease/experiments/powercut/rig/control"
 	"shardlease/experiments/powercut/rig/fusedisk"
+	"shardlease/experiments/powercut/rig/guest"
 	"shardlease/experiments/powercut/rig/recdisk"
 )
 
@@ -24,13 +25,16 @@ var commands map[string]func(ctx context.Context, args []string) error
 
 func init() {
 	commands = map[string]func(ctx context.Context, args []string) error{
-		"serve": serve, "workload": runWorkload, "sweep": runSweep, "broken": runBroken, "cleanup": cleanUp,
+		"serve": serve, "workload": runWorkload, "sweep": runSweep, "broken": runBroken, "reboot": runReboot, "cleanup": cleanUp,
 	}
 }
 
 func main() {
+	if os.Getpid() == 1 {
+		guest.Main()
+	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: rig sweep|broken|cleanup|serve|workload ...   (-h explains each)")
+		fmt.Fprintln(os.Stderr, "usage: rig sweep|broken|reboot|cleanup|serve|workload ...   (-h explains each)")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -127,9 +127,9 @@ func cuts(r *recdisk.Recording, p Plan) ([]cut, error) {
 	return out, nil
 }
 
-// Sweep cuts the power at each chosen position in each survival mode, lets the file system recover, and checks the tables.
-func (b Bench) Sweep(ctx context.Context, r *recdisk.Recording, c workload.Config, p Plan) (Report, error) {
-	rep := Report{Events: len(r.Events)}
+// begin chooses the positions and describes the recording.
+func begin(r *recdisk.Recording, p Plan) (rep Report, chosen []cut, err error) {
+	rep.Events = len(r.Events)
 	for _, e := range r.Events {
 		if e.Kind == recdisk.Flush {
 			rep.Flushes++
@@ -137,14 +137,20 @@ func (b Bench) Sweep(ctx context.Context, r *recdisk.Recording, c workload.Confi
 	}
 	acked, err := history.Acks(r)
 	if err != nil {
-		return rep, err
+		return rep, nil, err
 	}
 	rep.Acks = len(acked)
-	chosen, err := cuts(r, p)
+	chosen, err = cuts(r, p)
+	rep.Positions = len(chosen)
+	return rep, chosen, err
+}
+
+// Sweep cuts the power at each chosen position in each survival mode, lets the file system recover, and checks the tables.
+func (b Bench) Sweep(ctx context.Context, r *recdisk.Recording, c workload.Config, p Plan) (Report, error) {
+	rep, chosen, err := begin(r, p)
 	if err != nil {
 		return rep, err
 	}
-	rep.Positions = len(chosen)
 	modes := recdisk.Modes()
 	again := b.drawAgain(len(chosen)*len(modes), p)
 	cursor := r.Cursor()

@@ -1,0 +1,119 @@
+package reboot
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"shardlease/internal/experiment"
+)
+
+func good() Raw {
+	cells := func(bad int) Result {
+		return Result{Cycles: []Cycle{{Marks: 9, Mode: "none"}}, Cells: []Cell{{Mode: "none", AfterAck: true, States: 5, Bad: bad}, {Mode: "all", States: 5}}}
+	}
+	return Raw{Scale: "smoke", Runs: []Run{{"ext4", product, cells(0)}, {"ext4", nodir, cells(2)}, {"ext4", lying, cells(1)}}}
+}
+
+func verdicts(t *testing.T, r Raw) map[string]experiment.Verdict {
+	t.Helper()
+	x, dir := New(), t.TempDir()
+	data, err := experiment.EncodeJSON(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, rawFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := x.Reduce(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := experiment.Decide(x.Spec(), metrics, experiment.Noisy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]experiment.Verdict{}
+	for _, v := range list {
+		found[v.Claim] = v
+	}
+	return found
+}
+
+// A good run passes, and each fault fails the claim it is about and no other.
+func TestEachFaultFailsItsClaim(t *testing.T) {
+	for claim, plant := range map[string]func(r *Raw){
+		"none": func(*Raw) {},
+		"RB1":  func(r *Raw) { r.Runs[0].Result.Cycles[0].Fault = "lost" },
+		"RB2":  func(r *Raw) { r.Runs[0].Result.Cells[1].Bad = 1 },
+		"RB3":  func(r *Raw) { r.Runs[1].Result.Cells[0].Bad = 0 },
+		"RB4":  func(r *Raw) { c := r.Runs[2].Result.Cells; c[0].Bad, c[1].Bad = 0, 5 },
+	} {
+		r := good()
+		plant(&r)
+		for id, v := range verdicts(t, r) {
+			if want := map[bool]experiment.Result{true: experiment.Fail, false: experiment.Pass}[id == claim]; v.Verdict != want {
+				t.Errorf("planted %s: %s is %s (%s)", claim, id, v.Verdict, v.Reason)
+			}
+		}
+	}
+}
+
+func TestWithoutQemuNothingIsDecided(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	x := New()
+	env := &experiment.Env{Root: t.TempDir(), Dir: t.TempDir(), Work: t.TempDir(), Scale: experiment.Smoke, Log: t.Output(), Progress: func(experiment.Tick) {}}
+	if err := x.Run(t.Context(), env); err != nil {
+		t.Fatal(err)
+	}
+	var r Raw
+	if err := experiment.ReadJSON(filepath.Join(env.Dir, rawFile), &r); err != nil {
+		t.Fatal(err)
+	}
+	for id, v := range verdicts(t, r) {
+		if v.Verdict != experiment.Inconclusive || !strings.Contains(v.Reason, "qemu") {
+			t.Errorf("%s: %s, %s", id, v.Verdict, v.Reason)
+		}
+	}
+}
+
+// One machine is killed, booted and swept, and each claim decided. The kernel is the one that an earlier run has downloaded.
+func TestExperimentHoldsAtSmallScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots several emulated machines: half a minute")
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skip("needs qemu-system-x86: ", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, ".build", "kernel", "unpacked")); err != nil {
+		t.Skip("needs the kernel that go tool mage exp:reboot downloads: ", err)
+	}
+	x, bin := New(), t.TempDir()
+	x.params[experiment.Smoke] = params{FileSystems: []string{"ext4"}, Cycles: 1, Batches: 4, Acks: 2, TwinAcks: 2}
+	p := x.Programs()[0]
+	build := exec.Command("go", "build", "-tags", p.Tags, "-o", filepath.Join(bin, p.Name), p.Package)
+	build.Dir = filepath.Join(root, p.Module)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	env := &experiment.Env{Root: root, Dir: t.TempDir(), Work: t.TempDir(), Bin: bin, Scale: experiment.Smoke, Seed: 3, Log: t.Output(),
+		Progress: func(experiment.Tick) {}}
+	if err := x.Run(t.Context(), env); err != nil {
+		t.Fatal(err)
+	}
+	var r Raw
+	if err := experiment.ReadJSON(filepath.Join(env.Dir, rawFile), &r); err != nil {
+		t.Fatal(err)
+	}
+	for id, v := range verdicts(t, r) {
+		if v.Verdict != experiment.Pass {
+			t.Errorf("%s: %s, %s", id, v.Verdict, v.Reason)
+		}
+	}
+}
