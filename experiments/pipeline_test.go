@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"shardlease/internal/evidence"
 	"shardlease/internal/experiment"
@@ -22,8 +21,8 @@ type fake struct {
 	spec  *experiment.Spec
 	value float64
 	fail  error
-	hang  string // file to create before waiting for the end of the context
-	fill  int    // bytes to write beside the number
+	hang  func(ctx context.Context) error // instead of measuring
+	fill  int                             // bytes to write beside the number
 	runs  int
 }
 
@@ -53,12 +52,8 @@ func (f *fake) Spec() *experiment.Spec { return f.spec }
 
 func (f *fake) Run(ctx context.Context, env *experiment.Env) error {
 	f.runs++
-	if f.hang != "" {
-		if err := os.WriteFile(f.hang, nil, 0o644); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return ctx.Err()
+	if f.hang != nil {
+		return f.hang(ctx)
 	}
 	if f.fail != nil {
 		return f.fail
@@ -167,6 +162,7 @@ func TestBrokenExperimentDoesNotStopTheOthersAndIsSealed(t *testing.T) {
 	}
 }
 
+// Trap 5 of the pipeline, first part.
 func TestSecondRunLeavesTheFirstAlone(t *testing.T) {
 	with(t, newFake(t, "fake", 2))
 	runs := filepath.Join(t.TempDir(), "runs")
@@ -265,63 +261,6 @@ func TestWrongUseIsToldBeforeAnythingStarts(t *testing.T) {
 		if code(err) != Usage {
 			t.Errorf("%s: exit code %d, %v", name, code(err), err)
 		}
-	}
-}
-
-const hangVariable = "SHARDLEASE_TEST_HANG"
-
-// TestHangingRun is the child of the test below.
-func TestHangingRun(t *testing.T) {
-	runs := os.Getenv(hangVariable)
-	if runs == "" {
-		t.Skip("runs only as the child of the test that kills it")
-	}
-	first, second := newFake(t, "first", 2), newFake(t, "second", 2)
-	second.hang = filepath.Join(runs, "hanging")
-	with(t, first, second)
-	_, err := reproduce(t.Context(), Options{Out: runs})
-	t.Fatal("not killed:", err)
-}
-
-// Killed in the middle by either signal, a run resumes with what was finished and ends with the same verdicts.
-func TestKilledRunResumesWithWhatWasFinished(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
-		t.Run(sig.String(), func(t *testing.T) {
-			runs := t.TempDir()
-			cmd := exec.Command(os.Args[0], "-test.run=^TestHangingRun$")
-			cmd.Env = append(os.Environ(), hangVariable+"="+runs)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-				if _, err := os.Stat(filepath.Join(runs, "hanging")); err == nil {
-					break
-				}
-				if time.Now().After(deadline) {
-					_ = cmd.Process.Kill()
-					t.Fatal("the child never came to its second experiment")
-				}
-			}
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			_ = cmd.Wait() // it was killed
-			first, second := newFake(t, "first", 2), newFake(t, "second", 2)
-			with(t, first, second)
-			sealed, err := reproduce(t.Context(), Options{Out: runs, Resume: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if left, err := filepath.Glob(filepath.Join(runs, workPattern)); err != nil || len(left) > 0 {
-				t.Errorf("scratch folders are left: %v, %v", left, err)
-			}
-			if first.runs != 0 || second.runs != 1 {
-				t.Errorf("the resumed run ran the first %d times and the second %d times", first.runs, second.runs)
-			}
-			if verdicts, err := recompute(t.Context(), sealed); err != nil || experiment.Worst(verdicts) != experiment.Pass {
-				t.Errorf("verdicts %+v, %v", verdicts, err)
-			}
-		})
 	}
 }
 

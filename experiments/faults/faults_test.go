@@ -98,7 +98,7 @@ func TestDirectedTestsExist(t *testing.T) {
 	}
 }
 
-// Reduction must see a broken library, a hidden error and a bug that was not caught.
+// Trap 7 of the pipeline, for faults. Reduction must see a broken library, a hidden error and a bug that was not caught.
 func TestReductionFailsTheClaimsOfABrokenBuild(t *testing.T) {
 	dir := t.TempDir()
 	broken, err := oneBarrierPerShard.on(t.Context(), t.TempDir(), barrierRemoved)

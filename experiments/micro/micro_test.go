@@ -84,7 +84,7 @@ func TestRunCountsExactlyAndReducesTwiceToTheSame(t *testing.T) {
 	}
 }
 
-// Pipeline trap: the control put in the place of the batch must not show a speed-up.
+// Trap 7 of the pipeline: the control put in the place of the batch must not show a speed-up.
 func TestControlInThePlaceOfTheMeasurementDoesNotPass(t *testing.T) {
 	m, dir := smallRun(t)
 	name := filepath.Join(dir, raw.RoundsFile)

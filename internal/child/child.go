@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -66,7 +67,11 @@ func Run(ctx context.Context, c Cmd) error {
 	if c.Stderr != nil {
 		cmd.Stderr = io.MultiWriter(c.Stderr, tail)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// If this process is killed it can stop nothing any more; the kernel then asks the child to stop. It does so when the thread
+	// that started the child ends, so that thread is kept.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = c.Grace
 	if cmd.WaitDelay == 0 {

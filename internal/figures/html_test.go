@@ -52,6 +52,7 @@ func TestNamesStayText(t *testing.T) {
 
 var address = regexp.MustCompile(`(?i)(?:https?:)?//[a-z0-9]`)
 
+// Trap 1 of the pipeline, in figures.
 func TestPagesNameNoHost(t *testing.T) {
 	r := renderer(t)
 	for _, f := range demos(t) {

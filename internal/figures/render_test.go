@@ -88,7 +88,7 @@ func TestSameFigureGivesTheSameBytesAlsoConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// A new release of a dependency, or another machine, must not change a picture unseen.
+// Trap 2. A new release of a dependency, or another machine, must not change a picture unseen.
 func TestPicturesAreThoseThatWereLookedAt(t *testing.T) {
 	r := renderer(t)
 	var sums strings.Builder
@@ -261,6 +261,7 @@ func inked(t *testing.T, data []byte) float64 {
 	return float64(n) / float64(b.Dx()*b.Dy())
 }
 
+// Trap 8 of the pipeline, in figures.
 func TestSmokeIsWrittenAcrossTheFigure(t *testing.T) {
 	f, err := demos(t)[0].Smoke()
 	if err != nil {

@@ -158,6 +158,7 @@ func TestPaperTemplatesAskForTheSameNumbersAndBuild(t *testing.T) {
 	}
 }
 
+// Trap 3 of the pipeline, first part.
 func TestUnknownKeysStopTheBuildAndKeepTheOldReport(t *testing.T) {
 	run := sealed(t, experiment.Full, small)
 	for tmpl, want := range map[string]string{
@@ -217,6 +218,7 @@ func TestTextOfTheRunIsNotMarkup(t *testing.T) {
 	}
 }
 
+// Trap 8 of the pipeline, in the report.
 func TestSmokeRunsAreRefusedUnlessAskedForAndMarked(t *testing.T) {
 	run := sealed(t, experiment.Smoke, small)
 	if _, err := build(t, run, small, false); !errors.Is(err, ErrSmoke) {
