@@ -77,6 +77,12 @@ func (Exp) Filesystems(ctx context.Context, smoke, resume *bool, rounds *int, ou
 	return one(ctx, "filesystems", smoke, resume, rounds, out)
 }
 
+// Scale measures the cost of a heartbeat period up to 100 000 leases, and how many masters a store carries (a minute and a half).
+// -smoke, -resume, -rounds=N, -out=DIR.
+func (Exp) Scale(ctx context.Context, smoke, resume *bool, rounds *int, out *string) error {
+	return one(ctx, "scale", smoke, resume, rounds, out)
+}
+
 // Mpi runs the forced-heartbeat campaign on eight ranks (about a minute). -smoke, -resume, -out=DIR.
 func (Exp) Mpi(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "mpi", smoke, resume, nil, out)

@@ -13,6 +13,7 @@ import (
 	"shardlease/experiments/mpi"
 	"shardlease/experiments/peers"
 	"shardlease/experiments/powercut"
+	"shardlease/experiments/scale"
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
 )
@@ -30,6 +31,7 @@ var registry = func() []entry {
 		{micro.New(), micro.Figures},
 		{peers.New(), peers.Figures},
 		{filesystems.New(), filesystems.Figures},
+		{scale.New(), scale.Figures},
 		{mpi.New(), mpi.Figures},
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},

@@ -114,7 +114,7 @@ func settle(dir string) error {
 // side times the case's passes.
 func (b *bench) side(ctx context.Context) (raw.Side, error) {
 	s := raw.Side{Way: b.Way, Records: b.Records, Active: b.Active}
-	runtime.GC()
+	runtime.GC() // or this side would pay for the garbage of the others
 	b.files, b.dirs = 0, 0
 	cpu, err := cpuTime()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
 	"shardlease/experiments/scale/raw"
@@ -39,8 +38,6 @@ func run(ctx context.Context, root, dir string) error {
 	if err := experiment.ReadJSON(filepath.Join(dir, raw.PlanFile), &plan); err != nil {
 		return err
 	}
-	// Garbage is collected between the timings, all of which allocate little.
-	debug.SetGCPercent(-1)
 	var benches []*bench
 	for i, c := range plan.Cases {
 		b, err := newBench(ctx, filepath.Join(root, fmt.Sprintf("%02d-%s", i, c.Name())), c)
