@@ -111,8 +111,8 @@ func ownerRank(owner string) (int, bool) {
 	return rank, err == nil && i > 0 && rank >= 0
 }
 
-// randomHex draws n random bytes. The source is a parameter so that a simulated campaign replays from its seed.
-func randomHex(r io.Reader, n int) (string, error) {
+// RandomHex draws n random bytes and returns them as 2n lower-case hex digits. The source is a parameter so that a simulated campaign replays from its seed.
+func RandomHex(r io.Reader, n int) (string, error) {
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return "", fmt.Errorf("random source: %w", err)

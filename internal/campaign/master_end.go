@@ -205,7 +205,7 @@ func (m *Master) verdict(final *Final, missing int) Outcome {
 
 // retire ends the epoch of a complete campaign.
 func (m *Master) retire() Outcome {
-	nonce, err := randomHex(m.env.Rand, 16)
+	nonce, err := RandomHex(m.env.Rand, 16)
 	if err == nil {
 		err = errors.Join(m.table.Close(), m.laneFile.Close())
 	}

@@ -178,7 +178,7 @@ func (m *Master) leadQuiescence(ctx context.Context) {
 	if m.now.Sub(q.idleSince) < m.opts.MaxIdle || m.now.Before(q.nextLook) || !m.look(ctx) {
 		return
 	}
-	token, err := randomHex(m.env.Rand, 32)
+	token, err := RandomHex(m.env.Rand, 32)
 	if err != nil {
 		m.fail(err)
 		return

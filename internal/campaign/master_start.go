@@ -25,13 +25,13 @@ func (m *Master) begin(ctx context.Context) {
 	start := startMsg{Schema: schemaStart, Resumed: m.opts.Epoch != "", OutputDir: m.opts.OutputDir, Settings: m.opts.fingerprint()}
 	var err error
 	if start.Epoch = m.opts.Epoch; start.Epoch == "" {
-		start.Epoch, err = randomHex(m.env.Rand, 32)
+		start.Epoch, err = RandomHex(m.env.Rand, 32)
 	}
 	if err == nil {
-		start.ShutdownEpoch, err = randomHex(m.env.Rand, 32)
+		start.ShutdownEpoch, err = RandomHex(m.env.Rand, 32)
 	}
 	if err == nil {
-		start.StatsToken, err = randomHex(m.env.Rand, 32)
+		start.StatsToken, err = RandomHex(m.env.Rand, 32)
 	}
 	if err == nil && m.opts.OutputDir == "" {
 		m.temporary = true

@@ -164,7 +164,7 @@ func (w *Worker) finish(now time.Time, e Execution) {
 	}
 	if e.Problem == "" && len(e.Outputs) > 0 {
 		var err error
-		if stage, err = randomHex(w.env.Rand, 16); err == nil {
+		if stage, err = RandomHex(w.env.Rand, 16); err == nil {
 			hashes, err = w.stages.Write(w.rank, stage, e.Outputs)
 		}
 		if err != nil {

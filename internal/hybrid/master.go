@@ -130,7 +130,7 @@ func (m *Master) Step(ctx context.Context, now time.Time, ev campaign.Event) cam
 func (m *Master) begin(ctx context.Context) {
 	m.startTime = m.now
 	m.phase = running
-	epoch, err := randomHex(m.env.Rand)
+	epoch, err := campaign.RandomHex(m.env.Rand, 16)
 	if err != nil {
 		m.stop(campaign.ExitIncomplete, err.Error())
 		return

@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -200,7 +199,7 @@ func (w *Worker) measureOutputs(ctx context.Context, e campaign.Execution, r *re
 	if len(kept) == 0 {
 		return
 	}
-	stage, err := randomHex(w.env.Rand)
+	stage, err := campaign.RandomHex(w.env.Rand, 16)
 	if err == nil {
 		_, err = w.stages.Write(w.rank, stage, kept)
 	}
@@ -290,12 +289,4 @@ func (w *Worker) log(what string, e campaign.Execution) {
 	if err != nil {
 		fmt.Fprintf(w.env.Stderr, "[Worker %d] execution log: %v\n", w.rank, err)
 	}
-}
-
-func randomHex(r io.Reader) (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return "", fmt.Errorf("random number: %w", err)
-	}
-	return hex.EncodeToString(b[:]), nil
 }
