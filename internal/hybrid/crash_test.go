@@ -265,7 +265,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 			b.fs = disk
 			o := b.options("symcc")
 			o.LeaseTTL = 2 * time.Second
-		b.table(o)
+			b.table(o)
 			disk.full.Store(true)
 			j := b.start(o)
 			waitFor(t, "the trouble is told", func() bool { return strings.Contains(j.text.text(), "no space left on device") })
