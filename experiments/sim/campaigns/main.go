@@ -1,5 +1,6 @@
 // Campaigns simulates campaigns, one for each seed, and writes one line of JSON for each: what happened in it, and which invariant it
-// violated, if any. With -history it writes what happened in the first campaign instead, event by event.
+// violated, if any. With -history it writes what happened in the first campaign instead, event by event. What the campaigns took goes to
+// standard error, as JSON.
 package main
 
 import (
@@ -8,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"syscall"
+	"time"
 
 	"shardlease/internal/campaign/sim"
 )
@@ -35,14 +38,24 @@ func run(seeds int, first uint64, history, until bool) error {
 		return out.Flush()
 	}
 	enc := json.NewEncoder(out)
+	begin, done := time.Now(), 0
 	for i := range seeds {
 		r := sim.Run(first+uint64(i), nil)
 		if err := enc.Encode(r); err != nil {
 			return err
 		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		done++
 		if until && r.Violation != "" {
 			break
 		}
 	}
-	return out.Flush()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return err
+	}
+	cpu := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return json.NewEncoder(os.Stderr).Encode(map[string]any{"campaigns": done, "wall_s": time.Since(begin).Seconds(), "cpu_s": cpu.Seconds()})
 }
