@@ -49,8 +49,10 @@ type beating struct {
 	s       *store
 	ss      *session
 	now     time.Time
+	instant time.Time // of the beat: now, unless the clock was set back, for a renewal never shortens a lease
 	held    map[ID]Token
 	members []ID        // the leases that the beat renews, by (shard, ID)
+	order   []member    // the same as held was ranged over; nil if repeated
 	list    []beatEntry // what the beat file is to say
 	strict  []heartbeat // those that need their record
 
@@ -92,11 +94,14 @@ func (b *beating) split() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	b.same, b.list = true, ss.listed
+	if b.instant = b.now; ss.instant.After(b.now) {
+		b.instant = ss.instant
+	}
 	if b.repeated = ss.repeats(b.held, b.now); b.repeated {
 		b.members, b.shortest = ss.current, ss.roster.shortest
 		return
 	}
-	b.members = make([]ID, 0, len(b.held))
+	b.members, b.order = make([]ID, 0, len(b.held)), make([]member, 0, len(b.held))
 	for id, tok := range b.held {
 		p, ok := ss.promise(id)
 		if !ok || p.tok != tok || !p.aliveAt(b.now, b.s.opts.MaxSkew) {
@@ -107,9 +112,9 @@ func (b *beating) split() {
 			b.strict = append(b.strict, it)
 			continue
 		}
-		b.members = append(b.members, id)
+		b.members, b.order = append(b.members, id), append(b.order, member{id, tok})
 		b.same = b.same && p.current
-		b.future = b.future || p.at.After(b.now)
+		b.future = b.future || p.at.After(b.instant)
 		if !p.committing && (b.shortest == 0 || p.ttl < b.shortest) {
 			b.shortest = p.ttl
 		}
@@ -152,7 +157,7 @@ func (b *beating) beat() (renewed []ID) {
 		return nil
 	}
 	var challenged map[ID]bool
-	err := b.ss.write(b.now.UnixNano(), b.list) // (1), (2)
+	err := b.ss.write(b.instant.UnixNano(), b.list) // (1), (2)
 	if err == nil {
 		b.ss.promiseAll(b)
 		challenged, err = b.ss.challenged() // (3)
@@ -240,16 +245,13 @@ func (ss *session) promiseAll(b *beating) {
 		}
 		ss.current = b.members
 	}
-	ss.instant = b.now
+	ss.instant = b.instant
 	if b.repeated {
 		return
 	}
 	ss.roster = roster{shortest: b.shortest, edits: b.edits}
 	if !b.future {
-		ss.roster.tokens = make([]Token, len(b.members))
-		for i, id := range b.members {
-			ss.roster.tokens[i] = b.held[id]
-		}
+		ss.roster.members = b.order
 	}
 }
 

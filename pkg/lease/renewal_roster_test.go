@@ -141,12 +141,24 @@ func TestAPromiseMadeBetweenBeatsEndsTheRosterUntilTheNextBeat(t *testing.T) {
 	if !ss.repeats(b.held, seconds(12)) {
 		t.Error("no roster after the beat that followed")
 	}
-	b.clock.set(15)
 	ss.remember(itemID(0), told{tok: b.held[itemID(0)], at: seconds(15), written: seconds(15), ttl: 10 * time.Second})
 	b.beatAt(14) // the clock was set back
 	if ss.repeats(b.held, seconds(14)) {
 		t.Error("the roster covers a promise later than its beat")
 	}
+}
+
+// Rule 2: a renewal never shortens a lease, nor does one after the clock was set back.
+func TestABeatAfterTheClockWasSetBackShortensNoPromise(t *testing.T) {
+	b := newBeatFixture(t, 3)
+	b.beatAt(17)
+	if batch := b.beatAt(12); len(batch.Renewed) != 3 {
+		t.Errorf("batch %+v", batch)
+	}
+	b.clock.set(26.9)
+	b.want(b.claimByOther(itemID(0)), ErrHeld)
+	b.clock.set(27)
+	b.must(b.claimByOther(itemID(0)))
 }
 
 func TestWhatACallerDoesWithItsResultChangesNoLaterOne(t *testing.T) {
