@@ -146,7 +146,7 @@ func (q queue) down() {
 // tolerated is the part of renewals that may be late before leases are said to lapse.
 const tolerated = 0.001
 
-// capacity is the largest number of masters whose leases do not lapse, to 2 % or to 1.
+// capacity is the largest number of masters whose leases do not lapse, to 5 % or to 1.
 func (s store) capacity() int {
 	var demand int64 // of the store's time by one heartbeat
 	for _, c := range s.calls {
@@ -156,7 +156,7 @@ func (s store) capacity() int {
 	}
 	mean := max(1, float64(demand)/float64(len(s.calls))*float64(s.perHeartbeat))
 	low, high := 0, int(1.5*float64(s.ttl)*float64(s.servers)/mean)+1 // for so many the store needs one and a half TTLs
-	for high-low > max(1, high/50) {
+	for high-low > max(1, high/20) {
 		s.masters = (low + high) / 2
 		if s.run().lapsed > tolerated {
 			high = s.masters
