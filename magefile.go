@@ -55,6 +55,11 @@ func Claims() error { return experiments.Claims() }
 // Diagrams draws the diagrams again, from recorded traces and from the code.
 func Diagrams(ctx context.Context) error { return experiments.Diagrams(ctx) }
 
+// Sim simulates campaigns with faults: -seeds=N of them from -seed=S on, or replays the one of -seed=S and prints its history.
+func Sim(ctx context.Context, seeds, seed *int) error {
+	return experiments.Simulate(ctx, value(seeds), uint64(value(seed)))
+}
+
 // Clean removes build products and the charting script. It never touches evidence.
 func Clean() error { return experiments.Clean() }
 
@@ -103,6 +108,18 @@ func (Exp) Faults(ctx context.Context, smoke, resume *bool, out *string) error {
 func (Exp) Powercut(ctx context.Context, smoke, long, resume *bool, out *string) error {
 	return experiments.Reproduce(ctx, experiments.Options{
 		Only: "powercut", Smoke: value(smoke), Long: value(long), Resume: value(resume), Out: value(out),
+	})
+}
+
+// Restart kills, stops and restarts real campaigns and fills their disk (two minutes). -smoke, -resume, -out=DIR.
+func (Exp) Restart(ctx context.Context, smoke, resume *bool, out *string) error {
+	return one(ctx, "restart", smoke, resume, nil, out)
+}
+
+// Sim simulates campaigns with faults by the thousand and plants protocol bugs (two and a half minutes). -smoke, -long, -resume, -out=DIR.
+func (Exp) Sim(ctx context.Context, smoke, long, resume *bool, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{
+		Only: "sim", Smoke: value(smoke), Long: value(long), Resume: value(resume), Out: value(out),
 	})
 }
 

@@ -13,7 +13,9 @@ import (
 	"shardlease/experiments/mpi"
 	"shardlease/experiments/peers"
 	"shardlease/experiments/powercut"
+	"shardlease/experiments/restart"
 	"shardlease/experiments/scale"
+	"shardlease/experiments/sim"
 	"shardlease/internal/experiment"
 	"shardlease/internal/figures"
 )
@@ -36,6 +38,8 @@ var registry = func() []entry {
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},
 		{powercut.New(), powercut.Figures},
+		{restart.New(), restart.Figures},
+		{sim.New(), sim.Figures},
 	}
 }
 
