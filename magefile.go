@@ -103,6 +103,14 @@ func (Exp) Faults(ctx context.Context, smoke, resume *bool, out *string) error {
 	return one(ctx, "faults", smoke, resume, nil, out)
 }
 
+// Reboot kills emulated machines in the middle of their work and boots them again (two minutes; needs qemu, not root). -smoke, -long,
+// -resume, -out=DIR.
+func (Exp) Reboot(ctx context.Context, smoke, long, resume *bool, out *string) error {
+	return experiments.Reproduce(ctx, experiments.Options{
+		Only: "reboot", Smoke: value(smoke), Long: value(long), Resume: value(resume), Out: value(out),
+	})
+}
+
 // Powercut cuts the power of ext4, XFS and btrfs, and breaks their disks (two and a half minutes; needs root). -smoke, -long (each
 // position of every recording), -resume, -out=DIR.
 func (Exp) Powercut(ctx context.Context, smoke, long, resume *bool, out *string) error {

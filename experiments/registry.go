@@ -13,6 +13,7 @@ import (
 	"shardlease/experiments/mpi"
 	"shardlease/experiments/peers"
 	"shardlease/experiments/powercut"
+	"shardlease/experiments/reboot"
 	"shardlease/experiments/restart"
 	"shardlease/experiments/scale"
 	"shardlease/experiments/sim"
@@ -38,6 +39,7 @@ var registry = func() []entry {
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},
 		{powercut.New(), powercut.Figures},
+		{reboot.New(), nil},
 		{restart.New(), restart.Figures},
 		{sim.New(), sim.Figures},
 	}

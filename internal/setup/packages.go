@@ -38,6 +38,7 @@ var packages = []Package{
 	{"e2fsprogs", false, "power cuts on ext4"},
 	{"xfsprogs", false, "power cuts on XFS"},
 	{"btrfs-progs", false, "power cuts on btrfs"},
+	{"qemu-system-x86", false, "machines that are killed and boot again"},
 	{"postgresql-15", false, "one of the databases beside which renewals are timed"},
 	{"chromium", false, "prints the report to PDF"},
 }
