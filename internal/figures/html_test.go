@@ -2,14 +2,13 @@ package figures
 
 import (
 	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"shardlease/internal/figures/browsertest"
 )
 
 // nasty is a name that breaks careless pages: markup, quotes, a backslash, a line end, and what go-echarts takes for code.
@@ -75,45 +74,6 @@ func TestPagesNameNoHost(t *testing.T) {
 	}
 }
 
-// browse opens a page of the disk in Chromium, without any network where that can be arranged, and returns the page as it is
-// after its scripts ran, what was logged to the console, and a screenshot.
-func browse(t *testing.T, page string) (dom, console string, shot []byte) {
-	t.Helper()
-	chromium := tool(t, "chromium", "(apt-get install chromium)")
-	argv := []string{chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-		"--enable-logging=stderr", "--virtual-time-budget=5000", "--window-size=900,700"}
-	if os.Geteuid() == 0 {
-		if unshare, err := exec.LookPath("unshare"); err == nil {
-			argv = append([]string{unshare, "-n", "--"}, argv...)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	run := func(extra ...string) (string, string) {
-		args := append(append(argv[1:len(argv):len(argv)], "--user-data-dir="+t.TempDir()), append(extra, "file://"+page)...)
-		cmd := exec.CommandContext(ctx, argv[0], args...)
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, 5*time.Second
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd.Args, err, errs.Bytes())
-		}
-		return out.String(), errs.String()
-	}
-	file := filepath.Join(t.TempDir(), "shot.png")
-	dom, log := run("--dump-dom", "--screenshot="+file)
-	for line := range strings.SplitSeq(log, "\n") {
-		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "source: chrome://") { // not the browser's own pages
-			console += line + "\n"
-		}
-	}
-	shot, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dom, console, shot
-}
-
 func TestBrowserShowsPagesFromDiskWithoutNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a browser three times; run without -short")
@@ -144,14 +104,14 @@ func TestBrowserShowsPagesFromDiskWithoutNetwork(t *testing.T) {
 		page string
 		live bool
 	}{{live, true}, {still, false}, {index, false}} {
-		dom, console, shot := browse(t, tc.page)
+		dom, console, shot := browsertest.Open(t, tc.page)
 		if console != "" {
 			t.Errorf("%s: console says %s", filepath.Base(tc.page), console)
 		}
 		if got := strings.Contains(dom, `<p id="mode">Interactive chart`); got != tc.live {
 			t.Errorf("%s: interactive is %v", filepath.Base(tc.page), got)
 		}
-		if share := inked(t, shot); share < 0.02 {
+		if share := browsertest.Inked(t, shot); share < 0.02 {
 			t.Errorf("%s: only %.2f %% of the page is inked: no picture", filepath.Base(tc.page), 100*share)
 		}
 	}
@@ -166,7 +126,7 @@ func TestBrowserTestNoticesAnError(t *testing.T) {
 	if err := os.WriteFile(page, []byte("<p>x</p><script src=missing.js></script><script>nothing()</script>"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, console, _ := browse(t, page); !strings.Contains(console, "nothing is not defined") {
+	if _, console, _ := browsertest.Open(t, page); !strings.Contains(console, "nothing is not defined") {
 		t.Errorf("console is %q", console)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"image/png"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shardlease/internal/figures/browsertest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden sums")
@@ -237,28 +238,10 @@ func TestLibrsvgDrawsThePictures(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", f.ID, err)
 		}
-		if share := inked(t, out); share < 0.01 || share > 0.6 {
+		if share := browsertest.Inked(t, out); share < 0.01 || share > 0.6 {
 			t.Errorf("%s: %.1f %% of the picture is inked", f.ID, 100*share)
 		}
 	}
-}
-
-// inked is the share of pixels of a PNG that are not white.
-func inked(t *testing.T, data []byte) float64 {
-	t.Helper()
-	img, err := png.Decode(bytes.NewReader(data)) // a file that is no PNG fails here, whatever its name
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, n := img.Bounds(), 0
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			if r, g, bl, _ := img.At(x, y).RGBA(); r+g+bl < 3*0xF000 {
-				n++
-			}
-		}
-	}
-	return float64(n) / float64(b.Dx()*b.Dy())
 }
 
 // Trap 8 of the pipeline, in figures.

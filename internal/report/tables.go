@@ -24,7 +24,7 @@ var languages = map[string]words{
 		claim: "Claim", statement: "Statement", section: "Section", verdict: "Verdict", measured: "Measured here", report: "Report", band: "Band",
 		status: "Status", why: "Why", experiment: "Experiment", minutes: "Minutes (expected)",
 		system: "System", size: "%s leases, K = %s", latency: "%s ms a sync", warned: "Not measured in this run:", shows: "Claims:",
-		undrawn: "This run could not draw the figure %s; the verdicts and the experiment's log say why.",
+		undrawn:  "This run could not draw the figure %s; the verdicts and the experiment's log say why.",
 		statuses: map[experiment.Status]string{experiment.NotReproduced: "not reproduced", experiment.NotClaimed: "not claimed"},
 	},
 	"zh": {
@@ -32,7 +32,7 @@ var languages = map[string]words{
 		claim: "论断", statement: "内容", section: "原报告章节", verdict: "判定", measured: "本机实测", report: "原报告", band: "容许范围",
 		status: "状态", why: "理由", experiment: "实验", minutes: "分钟（预计）",
 		system: "系统", size: "%s 条租约，K = %s", latency: "每次同步 %s ms", warned: "本次运行未测：", shows: "论断：",
-		undrawn: "本次运行未能绘出图 %s；原因见判定与该实验的日志。",
+		undrawn:  "本次运行未能绘出图 %s；原因见判定与该实验的日志。",
 		statuses: map[experiment.Status]string{experiment.NotReproduced: "未复现", experiment.NotClaimed: "未主张"},
 	},
 }
