@@ -33,14 +33,20 @@ func Bars(s Spec, value Axis, groups ...Group) (Figure, error) {
 	if c.err != nil {
 		return Figure{}, c.err
 	}
+	const left, right, bottom = yLabelRoom + 14, 20, 34
+	width := s.Width - left - right
+	if crowded(width, groups) { // room for labels that run upwards
+		if hi *= 1.16; value.Log {
+			hi *= math.Pow(hi/lo, 0.14)
+		}
+	}
 	y := barScale(value, lo, hi)
 	top := 84
 	if s.Subtitle != "" {
 		top = 102
 	}
 	p := newPlot(s)
-	const left, right, bottom = yLabelRoom + 14, 20, 34
-	g := p.addPanel(left, top, s.Width-left-right, s.Height-top-bottom, scale{min: -0.5, max: float64(len(groups)) - 0.5, step: 1}, y)
+	g := p.addPanel(left, top, width, s.Height-top-bottom, scale{min: -0.5, max: float64(len(groups)) - 0.5, step: 1}, y)
 	hideTicks(p.extra["xAxis"][0])
 	drawBars(p, g, groups)
 	return p.figure()
@@ -105,10 +111,21 @@ func hideTicks(extra map[string]any) {
 // widestBar is the most room a bar gets, in pixels.
 const widestBar = 150
 
+// barStep is the distance of two bars of a group, in groups.
+func barStep(width int, groups []Group) float64 {
+	room := float64(width) / float64(len(groups))                      // pixels of a group
+	return math.Min(0.72/float64(len(groups[0].Bars)), widestBar/room) // a lone group would get bars like walls
+}
+
+// crowded reports whether labels side by side would lie over each other.
+func crowded(width int, groups []Group) bool {
+	const label = 34 // pixels of four digits and a point
+	return len(groups[0].Bars) > 1 && barStep(width, groups)*float64(width)/float64(len(groups)) < label
+}
+
 func drawBars(p *plot, g panel, groups []Group) {
 	n := len(groups[0].Bars)
-	room := float64(g.width) / float64(len(groups))   // pixels of a group
-	step := math.Min(0.72/float64(n), widestBar/room) // a lone group would get bars like walls
+	step, turned := barStep(g.width, groups), crowded(g.width, groups)
 	base := math.Max(g.y.min, 0)
 	if g.y.Log {
 		base = g.y.min
@@ -140,6 +157,9 @@ func drawBars(p *plot, g panel, groups []Group) {
 				if d := (g.y.at(*b.Report) - g.y.at(topmost)) * float64(g.height); d > -9 && d < 28 {
 					label.y, label.dy = math.Max(topmost, *b.Report), -15
 				}
+			}
+			if turned {
+				label.align, label.dy = "turned", label.dy+3
 			}
 			notes = append(notes, label)
 		}

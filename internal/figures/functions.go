@@ -28,13 +28,14 @@ var functions = struct{ bar, whisker, text, span, tip, tick types.FuncStr }{
 		return {type: 'group', children: [line(a[0], a[1], b[0], b[1]),
 			line(a[0] - dx, a[1] - dy, a[0] + dx, a[1] + dy), line(b[0] - dx, b[1] - dy, b[0] + dx, b[1] + dy)]};
 	}`),
-	// x, y, text, dx, dy in pixels, align, size, weight: text beside a point.
+	// x, y, text, dx, dy in pixels, align, size, weight: text beside a point. Turned text runs upwards from it.
 	text: opts.FuncOpts(`function (params, api) {
-		var p = api.coord([api.value(0), api.value(1)]);
-		return {type: 'text', z2: 20, silent: true, style: {x: p[0] + api.value(3), y: p[1] + api.value(4),
-			text: api.ordinalRawValue(2), fill: api.visual('color'), fontFamily: 'DejaVu Sans, Noto Sans CJK SC, sans-serif',
-			fontSize: api.value(6), fontWeight: api.value(7) ? 'bold' : 'normal', align: api.ordinalRawValue(5),
-			verticalAlign: 'middle'}};
+		var p = api.coord([api.value(0), api.value(1)]), turned = api.ordinalRawValue(5) === 'turned';
+		var x = p[0] + api.value(3), y = p[1] + api.value(4);
+		return {type: 'text', z2: 20, silent: true, x: turned ? x : 0, y: turned ? y : 0, rotation: turned ? Math.PI / 2 : 0,
+			style: {x: turned ? 0 : x, y: turned ? 0 : y, text: api.ordinalRawValue(2), fill: api.visual('color'),
+			fontFamily: 'DejaVu Sans, Noto Sans CJK SC, sans-serif', fontSize: api.value(6), fontWeight: api.value(7) ? 'bold' : 'normal',
+			align: turned ? 'left' : api.ordinalRawValue(5), verticalAlign: 'middle'}};
 	}`),
 	// x0, x1, lane, height in lanes: a rounded bar in a lane.
 	span: opts.FuncOpts(`function (params, api) {

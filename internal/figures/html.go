@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"slices"
 )
 
 //go:embed pages/*.html
@@ -59,7 +60,26 @@ func Index(p IndexPage) ([]byte, error) {
 	for _, e := range p.Entries {
 		entries = append(entries, entry{e.Figure, template.HTML(e.SVG), e.Page})
 	}
-	return execute("index.html", map[string]any{"Page": p, "Entries": entries})
+	return execute("index.html", map[string]any{"Page": p, "Entries": entries, "Tally": tally(p.Verdicts)})
+}
+
+// count is how many claims got a verdict.
+type count struct {
+	Verdict string
+	N       int
+}
+
+// tally counts verdicts in the order of their first appearance.
+func tally(verdicts []Verdict) []count {
+	var out []count
+	for _, v := range verdicts {
+		i := slices.IndexFunc(out, func(c count) bool { return c.Verdict == v.Verdict })
+		if i < 0 {
+			i, out = len(out), append(out, count{Verdict: v.Verdict})
+		}
+		out[i].N++
+	}
+	return out
 }
 
 func execute(name string, data any) ([]byte, error) {

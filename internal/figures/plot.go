@@ -111,7 +111,7 @@ type note struct {
 	x, y   float64
 	text   string
 	dx, dy float64 // pixels
-	align  string  // "left", "center", "right"
+	align  string  // "left", "center", "right", "turned"
 	size   float64
 	bold   bool
 	color  string
