@@ -69,18 +69,26 @@ func factRows(a, b side) [][]string {
 	return append(rows, []string{"host", string(a.facts.Suitability), string(b.facts.Suitability)})
 }
 
+// missing stands for the verdict of a run that has not got the claim.
+const missing = "-"
+
 func comparison(a, b []experiment.Verdict) (rows [][]string, changed int) {
 	rows = [][]string{{"claim", "A", "interval", "verdict", "B", "interval", "verdict", ""}}
 	find := func(list []experiment.Verdict, like experiment.Verdict) (experiment.Verdict, bool) {
 		i := slices.IndexFunc(list, func(v experiment.Verdict) bool { return v.Experiment == like.Experiment && v.Claim == like.Claim })
 		if i < 0 {
-			return experiment.Verdict{Verdict: "-"}, false
+			return experiment.Verdict{Verdict: missing}, false
 		}
 		return list[i], true
 	}
 	row := func(claim string, left, right experiment.Verdict) {
 		mark := ""
-		if left.Verdict != right.Verdict {
+		switch {
+		case left.Verdict == missing:
+			mark = "only in B"
+		case right.Verdict == missing:
+			mark = "only in A"
+		case left.Verdict != right.Verdict:
 			mark = "CHANGED"
 			changed++
 		}

@@ -94,7 +94,7 @@ func (p *pipeline) draw(ctx context.Context) error {
 func drawAll(ctx context.Context, root, run, dir string, list []entry, page figures.IndexPage, there func(name string) bool) error {
 	a := artist{root: root, dir: dir}
 	links := page.Links
-	page.Links = slices.Clone(links)
+	var pages []figures.Link // of the experiments
 	for _, e := range list {
 		spec := e.Spec()
 		if e.figures == nil || !there(spec.Name) {
@@ -122,8 +122,9 @@ func drawAll(ctx context.Context, root, run, dir string, list []entry, page figu
 			return err
 		}
 		page.Entries = append(page.Entries, own.Entries...)
-		page.Links = append(page.Links, figures.Link{Text: spec.Name, Href: spec.Name + ".html"})
+		pages = append(pages, figures.Link{Text: spec.Title, Href: spec.Name + ".html"})
 	}
+	page.Links = append(pages, links...)
 	return writeIndex(filepath.Join(dir, "index.html"), page)
 }
 

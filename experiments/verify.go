@@ -29,11 +29,19 @@ func Verify(ctx context.Context, name string) error {
 	}
 	verdicts, err := recompute(ctx, dir)
 	if err != nil {
-		return fail(Broken, "%s: %w", filepath.Base(dir), err)
+		return fail(Broken, "%s, made by commit %s, whose own code reads its raw files for sure: %w", filepath.Base(dir), commitOf(dir), err)
 	}
 	table(os.Stdout, verdictRows(verdicts))
 	fmt.Printf("%s: %d files are as they were sealed; %d verdicts follow from the raw samples\n", filepath.Base(dir), n, len(verdicts))
 	return nil
+}
+
+func commitOf(dir string) string {
+	id, err := evidence.Info(dir)
+	if err != nil {
+		return "unknown"
+	}
+	return id.Commit
 }
 
 // locate finds a run by folder or by name.
