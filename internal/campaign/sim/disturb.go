@@ -198,7 +198,7 @@ func (j *job) await(rank int, name string) error {
 			j.locks[name] = rank
 			return nil
 		}
-		if !j.now.Before(end) || j.cluster.nodes[rank].killed {
+		if !j.now.Before(end) || j.cluster.ranks[rank].killed {
 			j.Errors++
 			j.touched = true
 			j.note("rank %d gets no lock in %s, where rank %d has one", rank, name, holder)

@@ -45,11 +45,12 @@ type Cluster struct {
 	now     time.Time
 	net     *campaign.Network
 	rng     *rand.Rand
-	nodes   []*node
+	ranks   []*rankState
 	running *task
 }
 
-type node struct {
+// rankState is one rank: its actor, and what it is waiting for.
+type rankState struct {
 	actor       campaign.Actor
 	step        *task            // suspended
 	posted      []campaign.Event // while step was suspended
@@ -83,13 +84,13 @@ func New(cfg Config) (*Cluster, error) {
 		if cfg.Env != nil {
 			cfg.Env(rank, env)
 		}
-		n := &node{wake: cfg.Start}
+		r := &rankState{wake: cfg.Start}
 		if roles.IsMaster(rank) {
-			n.actor = campaign.NewMaster(cfg.Options, env, roles, rank)
+			r.actor = campaign.NewMaster(cfg.Options, env, roles, rank)
 		} else {
-			n.actor = campaign.NewWorker(cfg.Options, env, roles, rank)
+			r.actor = campaign.NewWorker(cfg.Options, env, roles, rank)
 		}
-		c.nodes = append(c.nodes, n)
+		c.ranks = append(c.ranks, r)
 	}
 	return c, nil
 }
@@ -98,7 +99,7 @@ func New(cfg Config) (*Cluster, error) {
 func (c *Cluster) Now() time.Time { return c.now }
 
 // Pause stops a rank until the given time, as SIGSTOP does: its messages, timers and executions wait.
-func (c *Cluster) Pause(rank int, until time.Time) { c.nodes[rank].pausedUntil = until }
+func (c *Cluster) Pause(rank int, until time.Time) { c.ranks[rank].pausedUntil = until }
 
 // kinds of event, in the order in which simultaneous ones of a rank happen.
 const (
@@ -111,53 +112,53 @@ const (
 	tick
 )
 
-// next is a node's earliest event.
+// next is a rank's earliest event.
 func (c *Cluster) next(rank int) (at time.Time, kind int) {
-	n := c.nodes[rank]
-	if n.done || n.killed {
+	r := c.ranks[rank]
+	if r.done || r.killed {
 		return time.Time{}, none
 	}
 	consider := func(t time.Time, k int) {
-		if t.Before(n.pausedUntil) {
-			t = n.pausedUntil
+		if t.Before(r.pausedUntil) {
+			t = r.pausedUntil
 		}
 		if kind == none || t.Before(at) {
 			at, kind = t, k
 		}
 	}
-	if n.step != nil {
-		consider(n.step.due, resumed)
+	if r.step != nil {
+		consider(r.step.due, resumed)
 	} else {
 		c.nextOfActor(rank, consider)
 	}
 	switch {
-	case n.batch != nil:
-		consider(n.batch.due, beat)
-	case n.lane != nil:
-		consider(n.lane.Due(), beat)
+	case r.batch != nil:
+		consider(r.batch.due, beat)
+	case r.lane != nil:
+		consider(r.lane.Due(), beat)
 	}
-	if n.step == nil && !n.wake.IsZero() {
-		consider(n.wake, tick)
+	if r.step == nil && !r.wake.IsZero() {
+		consider(r.wake, tick)
 	}
 	return at, kind
 }
 
 func (c *Cluster) nextOfActor(rank int, consider func(t time.Time, kind int)) {
-	n := c.nodes[rank]
-	if len(n.posted) > 0 {
+	r := c.ranks[rank]
+	if len(r.posted) > 0 {
 		consider(c.now, posted)
 	}
 	if t, ok := c.net.Next(rank); ok {
 		consider(t, message)
 	}
-	if n.exec != nil {
-		consider(n.execDue, executed)
+	if r.exec != nil {
+		consider(r.execDue, executed)
 	}
 }
 
 // first is the earliest event of all ranks, the lowest rank's first.
 func (c *Cluster) first() (rank int, at time.Time, kind int) {
-	for r := range c.nodes {
+	for r := range c.ranks {
 		if t, k := c.next(r); k != none && (kind == none || t.Before(at)) {
 			rank, kind, at = r, k, t
 		}
@@ -188,14 +189,14 @@ func (c *Cluster) Step(ctx context.Context) bool {
 		return false
 	}
 	c.now = at
-	n := c.nodes[rank]
+	r := c.ranks[rank]
 	switch kind {
 	case resumed:
 		c.record(rank, "step goes on")
-		c.resume(&n.step, n.step)
+		c.resume(&r.step, r.step)
 	case posted:
-		ev := n.posted[0]
-		n.posted = n.posted[1:]
+		ev := r.posted[0]
+		r.posted = r.posted[1:]
 		c.deliver(ctx, rank, ev)
 	case message:
 		if m, ok := c.net.Pop(c.now, rank); ok {
@@ -203,15 +204,15 @@ func (c *Cluster) Step(ctx context.Context) bool {
 			c.deliver(ctx, rank, m)
 		}
 	case executed:
-		ev := *n.exec
-		n.exec = nil
+		ev := *r.exec
+		r.exec = nil
 		c.record(rank, "execution ends")
 		c.deliver(ctx, rank, ev)
 	case beat:
 		c.record(rank, "heartbeat")
 		c.beat(ctx, rank)
 	case tick:
-		n.wake = time.Time{}
+		r.wake = time.Time{}
 		c.deliver(ctx, rank, campaign.Tick{})
 	}
 	return true
@@ -219,36 +220,36 @@ func (c *Cluster) Step(ctx context.Context) bool {
 
 // deliver steps a rank's actor with an event, or keeps the event until the step that is suspended has ended.
 func (c *Cluster) deliver(ctx context.Context, rank int, ev campaign.Event) {
-	n := c.nodes[rank]
-	if n.step != nil {
-		n.posted = append(n.posted, ev)
+	r := c.ranks[rank]
+	if r.step != nil {
+		r.posted = append(r.posted, ev)
 		return
 	}
 	var acts campaign.Actions
-	t := newTask(func() { acts = n.actor.Step(ctx, c.now, ev) })
+	t := newTask(func() { acts = r.actor.Step(ctx, c.now, ev) })
 	t.then = func() {
-		if !n.killed {
+		if !r.killed {
 			c.perform(rank, acts)
 		}
 	}
-	c.resume(&n.step, t)
+	c.resume(&r.step, t)
 }
 
 // beat starts a rank's heartbeat batch or goes on with it.
 func (c *Cluster) beat(ctx context.Context, rank int) {
-	n := c.nodes[rank]
-	t := n.batch
+	r := c.ranks[rank]
+	t := r.batch
 	if t == nil {
 		var b campaign.Beat
 		var news bool
-		t = newTask(func() { b, news = n.lane.Step(ctx, c.now) })
+		t = newTask(func() { b, news = r.lane.Step(ctx, c.now) })
 		t.then = func() {
-			if news && !n.killed {
+			if news && !r.killed {
 				c.deliver(ctx, rank, b)
 			}
 		}
 	}
-	c.resume(&n.batch, t)
+	c.resume(&r.batch, t)
 }
 
 // Interrupt delivers a signal to a rank now.
@@ -260,7 +261,7 @@ func (c *Cluster) Interrupt(ctx context.Context, rank int) {
 func (c *Cluster) Inject(ctx context.Context, m campaign.Message) { c.deliver(ctx, m.To, m) }
 
 func (c *Cluster) perform(rank int, acts campaign.Actions) {
-	n := c.nodes[rank]
+	r := c.ranks[rank]
 	for _, m := range acts.Send {
 		copies := 1
 		if c.cfg.Copies != nil {
@@ -275,16 +276,16 @@ func (c *Cluster) perform(rank int, acts campaign.Actions) {
 	if acts.Exec != nil {
 		e, d := c.cfg.Target(c.rng, *acts.Exec)
 		e.Job, e.Start, e.Elapsed = *acts.Exec, c.now, d
-		n.exec, n.execDue = &e, c.now.Add(d)
+		r.exec, r.execDue = &e, c.now.Add(d)
 		c.record(rank, "execution of %s", acts.Exec.ID)
 	}
 	if acts.Lane != nil {
-		n.lane = acts.Lane
+		r.lane = acts.Lane
 	}
 	if !acts.Wake.IsZero() {
-		n.wake = acts.Wake
+		r.wake = acts.Wake
 	}
-	n.done = n.done || acts.Done
+	r.done = r.done || acts.Done
 }
 
 func (c *Cluster) record(rank int, format string, args ...any) {
@@ -310,18 +311,18 @@ func (c *Cluster) Run(ctx context.Context, limit time.Duration) (campaign.Outcom
 
 // Outcome is how a rank has ended, or false if it has not, or was killed.
 func (c *Cluster) Outcome(rank int) (campaign.Outcome, bool) {
-	n := c.nodes[rank]
-	return n.actor.Outcome(), n.done && !n.killed
+	r := c.ranks[rank]
+	return r.actor.Outcome(), r.done && !r.killed
 }
 
 // Ended tells whether all ranks have ended, or one has in a way that aborts the job.
 func (c *Cluster) Ended() (campaign.Outcome, bool) {
 	all := true
-	for _, n := range c.nodes {
-		if n.done && !n.actor.Outcome().Orderly {
-			return n.actor.Outcome(), true
+	for _, r := range c.ranks {
+		if r.done && !r.actor.Outcome().Orderly {
+			return r.actor.Outcome(), true
 		}
-		all = all && n.done
+		all = all && r.done
 	}
-	return c.nodes[0].actor.Outcome(), all
+	return c.ranks[0].actor.Outcome(), all
 }

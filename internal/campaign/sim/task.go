@@ -42,7 +42,7 @@ func (c *Cluster) resume(slot **task, t *task) {
 // Sleep suspends the step or batch of rank that is running for d, as a slow file-system operation does, while everything else goes on. It
 // is for the file systems of Config.FS.
 func (c *Cluster) Sleep(rank int, d time.Duration) {
-	if c.running != nil && !c.nodes[rank].killed {
+	if c.running != nil && !c.ranks[rank].killed {
 		c.running.sleep(d)
 	}
 }
@@ -50,15 +50,15 @@ func (c *Cluster) Sleep(rank int, d time.Duration) {
 // Kill ends a rank at once, as SIGKILL does: nothing more happens in it, and nothing that its unfinished steps still want is done. The caller
 // has killed its view of the file system before, since these steps run on to their ends.
 func (c *Cluster) Kill(rank int) {
-	n := c.nodes[rank]
-	n.killed = true
+	r := c.ranks[rank]
+	r.killed = true
 	outer := c.running
 	c.running = nil
-	for _, t := range []*task{n.step, n.batch} {
+	for _, t := range []*task{r.step, r.batch} {
 		if t != nil && t != outer {
 			t.cancel()
 		}
 	}
 	c.running = outer
-	n.step, n.batch = nil, nil
+	r.step, r.batch = nil, nil
 }
