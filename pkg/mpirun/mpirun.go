@@ -24,7 +24,8 @@ type Job struct {
 
 	// TempDir holds Open MPI's session files and shared-memory segments of this
 	// machine's ranks. Run makes a directory of the job's own in it and removes that
-	// with everything in it. "" means /dev/shm, or os.TempDir where there is none.
+	// with everything in it, and with it those that killed jobs of the same user have
+	// left. "" means /dev/shm, or os.TempDir where there is none.
 	// With a HostFile it is given to Open MPI as it is, "" leaving Open MPI its
 	// defaults; it must then exist on every machine.
 	TempDir string
