@@ -10,6 +10,7 @@
 //	n KEY, level KEY                      the number of samples, the confidence level really reached
 //	reported CLAIM, verdict CLAIM         the report's own value, the verdict
 //	fact PATH, raw FILE PATH, list FILE   a value of env.json, of any JSON file of the run; its elements, to range over
+//	file NAME                             a link to a file of the run
 //	cell VALUE                            any text of the run, safe in a table
 //	claims [EXPERIMENT...], boundaries    tables of what is decided, and of what is not
 //	summary, overview, forest CAPTION     all verdicts in a line, by experiment, in a figure
@@ -175,7 +176,7 @@ func Language(template string) string {
 // Output is the name of the HTML file that a template gets: report.md.tmpl gives report.html, beside it.
 func Output(template string) string { return strings.TrimSuffix(template, ".md.tmpl") + ".html" }
 
-var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list|has|drawn|maybe|systems|warnings|section|others)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
+var key = regexp.MustCompile(`\b(num|exact|pct|ci|n|level|raw|fact|reported|verdict|figure|diagram|seconds|claims|boundaries|tests|list|has|drawn|file|maybe|systems|warnings|section|others)\s+"([^"]+)"(?:\s+"([^"]+)")?`)
 
 // Keys lists what a template asks of the run, sorted and without repeats: two languages of one report must have the same.
 func Keys(template string) []string {
