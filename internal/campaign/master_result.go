@@ -178,8 +178,13 @@ func (m *Master) redo(ctx context.Context, rec lease.Record) error {
 	if err := m.checkPublishable(man); err != nil && !m.doneMeanwhile(ctx, rec.ID) {
 		return fmt.Errorf("redo %s: %w", rec.ID, err)
 	}
-	first, err := m.finishCommit(ctx, item{id: rec.ID, token: rec.Token}, rec.Manifest)
-	if errors.Is(err, lease.ErrLocked) {
+	// Whoever began the commit may have died before it was durable. Published now, its result would be public under a record that a power cut
+	// takes back. So it is begun once more.
+	first := false
+	if err = m.table.BeginCommit(ctx, rec.ID, rec.Token, rec.Manifest); err == nil {
+		first, err = m.finishCommit(ctx, item{id: rec.ID, token: rec.Token}, rec.Manifest)
+	}
+	if errors.Is(err, lease.ErrLocked) || errors.Is(err, lease.ErrDone) {
 		return nil
 	}
 	if err != nil {
