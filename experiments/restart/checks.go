@@ -97,11 +97,13 @@ func (r *run) rejected() (n int) {
 	return n
 }
 
-// bound is the most executions that there may be: items + workers x (jobs cut off + stops and full disks) + rejected results.
+// bound is the most executions that there may be: items + workers x (jobs cut off + 2 x stops) + rejected results. A job that is cut off loses at
+// most one execution or result of each worker. A stop that outlasts the TTL costs each worker that, and one more lease that its master sends out before
+// its first heartbeat finds it lost. A full disk cuts its job off.
 func (r *run) bound() int {
 	times := 0
 	for _, j := range r.Jobs {
-		times += number(j.ExitCode != 0) + number(j.Done && !strings.HasPrefix(j.Fault, "kill"))
+		times += number(j.ExitCode != 0) + 2*number(j.Done && strings.HasPrefix(j.Fault, "stop"))
 	}
 	return r.items() + r.Workers*times + r.rejected()
 }

@@ -32,7 +32,7 @@ func duplicatesFigure(runs []*run) (figures.Figure, error) {
 	}
 	return figures.Bars(figures.Spec{
 		ID: "restart-duplicates", Title: "Executions beyond the first of an item, against their bound",
-		Subtitle: "one execution for each worker and each job cut off, stop or full disk, and one for each rejected result",
+		Subtitle: "one execution for each worker and job cut off, two for each worker and stop, one for each rejected result",
 		Caption:  "Real campaigns under Open MPI, each disturbed in its own way and run again until done.",
 	}, figures.Axis{Name: "executions", Zero: true}, groups...)
 }

@@ -47,7 +47,7 @@ func duplicatesFigure(results []sim.Result) (figures.Figure, error) {
 	return figures.XY(figures.Spec{
 		ID: "sim-duplicates", Title: "Executions beyond the first, against their bound",
 		Subtitle: fmt.Sprintf("%d simulated campaigns; equal ones are drawn once", len(results)),
-		Caption:  "The bound is one execution for each worker and each job that was cut off or disturbance that may let leases lapse, and one for each disk error. No campaign may lie above the line.",
+		Caption:  "The bound is one execution for each worker and job that was cut off, for each lease at risk in a pause, clock jump or hang, and for each disk error. No campaign may lie above the line.",
 	}, figures.SideBySide, figures.Panel{
 		X: figures.Axis{Name: "executions beyond the first that the bound allows", Zero: true}, Y: figures.Axis{Name: "executions beyond the first", Zero: true},
 		Series: []figures.Series{campaigns, bound},

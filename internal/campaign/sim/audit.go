@@ -22,7 +22,7 @@ var Invariants = []string{
 	"nothing else is public: no stale and no rejected result",
 	"nobody begins a commit with a token after a later one was granted",
 	"what a master was told survives everything: fences, commits, results",
-	"executions <= items + workers x (jobs cut off + disturbances of leases) + disk errors, and for all items together no more than claims + disk errors",
+	"executions <= items + workers x jobs cut off + leases at risk when time was disturbed + disk errors, and together no more than claims + disk errors",
 	"the end is agreed on only when nothing is leased, committing or undone",
 	"the epoch is retired only when everything is done, and not kept when the job ends well",
 	"a job to which nothing was done succeeds, and every other ends by itself unless a message was lost",
@@ -110,7 +110,7 @@ func (a *audited) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Tok
 	if now := a.j.now; err == nil {
 		if !a.last.IsZero() && now.Sub(a.last) > a.j.plan.TTL/2 {
 			a.j.Hangs++
-			a.j.touched = true
+			a.j.leasesAtRisk()
 		}
 		a.last = now
 	}

@@ -113,6 +113,11 @@ func (j *job) checkRetirement() {
 }
 
 // checkEnd checks the campaign as a whole.
+//
+// The bound of executions: one is repeated only if its result did not reach a begun commit. A job that is cut off loses at most what its workers
+// have on their way, one execution or result each; one that ends in order drains them. Else the result was refused, either because the lease had lapsed,
+// which takes a pause, a clock jump or a hang, and each lease is executed once, whether its master had sent it out before or sends it out before the next
+// heartbeat finds it lost; or because of an error of the disk on the way, of which each refuses one result.
 func (w *world) checkEnd() {
 	if w.Violation != "" {
 		return
@@ -122,10 +127,10 @@ func (w *world) checkEnd() {
 		return
 	}
 	w.Items = len(w.retired.records)
-	w.Bound = w.Items + w.workers*(w.Disorderly+w.Pauses+w.Jumps+w.Hangs) + w.Errors
+	w.Bound = w.Items + w.workers*w.Disorderly + w.AtRisk + w.Errors
 	if w.executions > w.Bound {
-		w.violate(6, "%d executions, but the bound is %d = %d items + %d workers x (%d jobs cut off + %d pauses + %d clock jumps + %d hangs) + %d errors",
-			w.executions, w.Bound, w.Items, w.workers, w.Disorderly, w.Pauses, w.Jumps, w.Hangs, w.Errors)
+		w.violate(6, "%d executions, but the bound is %d = %d items + %d workers x %d jobs cut off + %d leases at risk + %d errors",
+			w.executions, w.Bound, w.Items, w.workers, w.Disorderly, w.AtRisk, w.Errors)
 	}
 	again := 0
 	for id, n := range w.runs {

@@ -9,6 +9,7 @@ import (
 
 	"shardlease/internal/campaign"
 	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/lease"
 )
 
 // plot draws what will be done to the job, and when.
@@ -38,7 +39,7 @@ func (j *job) plot(ranks, masters int) {
 		rank, d := j.rng.IntN(ranks), duration(j.rng.Float64()*3*j.plan.TTL.Seconds())
 		j.at(later(), func() {
 			j.Pauses++
-			j.touched = true
+			j.leasesAtRisk()
 			j.note("rank %d stands still for %s", rank, d)
 			j.cluster.Pause(rank, j.now.Add(d))
 		})
@@ -71,9 +72,19 @@ func (j *job) poisson(mean float64) (n int) {
 	return n
 }
 
+// leasesAtRisk counts what a disturbance may let lapse: each lease may cost an execution.
+func (j *job) leasesAtRisk() {
+	j.touched = true
+	for _, r := range j.look(j.disk).records {
+		if r.Status == lease.Leased {
+			j.AtRisk++
+		}
+	}
+}
+
 func (j *job) jump(d time.Duration) {
 	j.Jumps++
-	j.touched = true
+	j.leasesAtRisk()
 	j.offset += d
 	j.note("all clocks jump by %s", d)
 }
@@ -169,7 +180,7 @@ func (j *job) dawdle(rank int, c *vfs.Call) {
 	case p < j.faults.Hangs:
 		d = duration((0.3 + 2*j.rng.Float64()) * j.plan.TTL.Seconds())
 		j.Hangs++
-		j.touched = true
+		j.leasesAtRisk()
 		j.note("%s %s of rank %d hangs for %s", c.Op, c.Name, rank, d)
 	case p < j.faults.Hangs+j.faults.Slow:
 		d = duration(0.005 * j.rng.ExpFloat64())

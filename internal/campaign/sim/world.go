@@ -34,6 +34,7 @@ type Counts struct {
 	Pauses     int `json:"pauses"`
 	Jumps      int `json:"jumps"`
 	Hangs      int `json:"hangs"`      // of a file-system operation, and heartbeats that were late for whatever reason
+	AtRisk     int `json:"at_risk"`    // leases that there were at pauses, jumps and hangs
 	Suspended  int `json:"suspended"`  // file-system operations during which others went on
 	Errors     int `json:"errors"`     // of the disk, and locks not acquired in time
 	Lost       int `json:"lost"`       // messages
@@ -53,6 +54,7 @@ func (c *Counts) Add(o Counts) {
 	c.Pauses += o.Pauses
 	c.Jumps += o.Jumps
 	c.Hangs += o.Hangs
+	c.AtRisk += o.AtRisk
 	c.Suspended += o.Suspended
 	c.Errors += o.Errors
 	c.Lost += o.Lost
