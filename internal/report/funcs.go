@@ -68,7 +68,7 @@ func (b *builder) funcs() template.FuncMap {
 		"reported": b.reported, "verdict": b.verdict, "fact": func(path string) (string, error) { return b.raw("env.json", path) },
 		"raw": b.raw, "seconds": b.seconds, "claims": b.claims, "boundaries": b.boundaries, "summary": b.summary, "overview": b.overview,
 		"list": b.run.list, "cell": func(v any) string { return escape(fmt.Sprint(v)) }, "figure": b.figure, "diagram": b.diagram, "forest": b.forest, "ref": b.ref, "tests": b.tests,
-		"systems": b.systems, "warnings": b.warnings, "maybe": b.maybe, "file": b.file, "section": b.section, "others": b.others,
+		"systems": b.systems, "warnings": b.warnings, "maybe": b.maybe, "file": b.file, "name": name, "section": b.section, "others": b.others,
 	}
 }
 
@@ -126,6 +126,12 @@ func (b *builder) metric(key string, format func(experiment.Metric) string) (str
 		title = fmt.Sprintf("%s: %v [%v, %v] %s, n = %d, %.1f %% interval, %s", key, m.Value, m.Low, m.High, m.Unit, m.N, 100*m.Confidence, file)
 	}
 	return b.link(format(m), file, title)
+}
+
+// name is a long name of code, with places where a narrow column may break it.
+func name(v any) string {
+	text := camel.ReplaceAllString(escape(fmt.Sprint(v)), "$1<wbr>$2")
+	return "<code>" + strings.ReplaceAll(text, "&#95;", "&#95;<wbr>") + "</code>"
 }
 
 // file is a link to a file of the run, for tables that are made of all of it.

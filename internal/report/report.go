@@ -12,6 +12,7 @@
 //	fact PATH, raw FILE PATH, list FILE   a value of env.json, of any JSON file of the run; its elements, to range over
 //	file NAME                             a link to a file of the run
 //	cell VALUE                            any text of the run, safe in a table
+//	name VALUE                            the same for a long name of code
 //	claims [EXPERIMENT...], boundaries    tables of what is decided, and of what is not
 //	summary, overview, forest CAPTION     all verdicts in a line, by experiment, in a figure
 //	figure ID CAPTION, diagram ID CAPTION, ref ID

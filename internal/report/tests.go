@@ -40,7 +40,7 @@ func (b *builder) tests(invariant string) (string, error) {
 	}
 	slices.Sort(names)
 	for i, n := range names {
-		names[i] = "<code>" + camel.ReplaceAllString(escape(n), "$1<wbr>$2") + "</code>"
+		names[i] = name(n)
 	}
 	return strings.Join(slices.Compact(names), "<br>"), nil
 }
