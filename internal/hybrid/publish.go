@@ -82,7 +82,11 @@ func (p *publisher) redo(ctx context.Context, table workTable, rec lease.Record)
 	if err != nil {
 		return false, fmt.Errorf("work record %s: %w", rec.ID, err)
 	}
-	if first, err = table.Complete(ctx, rec.ID, rec.Token, p.publish); err != nil {
+	// Whoever began the commit may have died before it was durable: published now, its result could outlive the record. So it is begun once more.
+	if err = table.BeginCommit(ctx, rec.ID, rec.Token, rec.Manifest); err == nil {
+		first, err = table.Complete(ctx, rec.ID, rec.Token, p.publish)
+	}
+	if err != nil && !errors.Is(err, lease.ErrDone) {
 		return false, fmt.Errorf("finish the commit of work record %s, begun by %s: %w", rec.ID, rec.Holder.Owner, err)
 	}
 	return first, p.cleanUp(m)
