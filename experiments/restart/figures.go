@@ -27,14 +27,14 @@ func Figures(dir string) ([]figures.Figure, error) {
 func duplicatesFigure(runs []*run) (figures.Figure, error) {
 	var groups []figures.Group
 	for i, r := range runs {
-		groups = append(groups, figures.Group{Name: fmt.Sprintf("campaign %d", i+1), Bars: []figures.Bar{
+		groups = append(groups, figures.Group{Name: fmt.Sprint(i + 1), Bars: []figures.Bar{
 			{Name: "beyond the first", Value: float64(r.repeated())}, {Name: "allowed by the bound", Value: float64(r.bound() - r.items())}}})
 	}
 	return figures.Bars(figures.Spec{
 		ID: "restart-duplicates", Title: "Executions beyond the first of an item, against their bound",
 		Subtitle: "one execution for each worker and job cut off, two for each worker and stop, one for each rejected result",
 		Caption:  "Real campaigns under Open MPI, each disturbed in its own way and run again until done.",
-	}, figures.Axis{Name: "executions", Zero: true}, groups...)
+	}, figures.Axis{Name: "executions in each campaign, by its number", Zero: true}, groups...)
 }
 
 func recoveryFigure(runs []*run) (figures.Figure, error) {
