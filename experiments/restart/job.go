@@ -45,9 +45,9 @@ func (c *campaign) job(ctx context.Context, fault string) (Job, error) {
 	if err := os.Remove(stats); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return j, err
 	}
-	after := c.starts() + 1 + c.rng.IntN(3) // a later job may not have more to do
+	after := c.starts() + 1 // a later job may not have much more to do
 	if len(c.Jobs) == 0 {
-		after += c.rng.IntN(c.Workers)
+		after += c.rng.IntN(c.Workers + 2)
 	}
 	over, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -102,9 +102,11 @@ func (c *campaign) disturb(ctx context.Context, fault string, after int, j *Job)
 	if fault == none || !wait(ctx, jobLimit, func() bool { return c.starts() >= after }) {
 		return nil
 	}
-	signal := func(variable string, sig syscall.Signal) bool {
-		pids := c.processes(variable)
-		return len(pids) == 1 && syscall.Kill(pids[0], sig) == nil
+	signal := func(which string, sig syscall.Signal) bool {
+		var pids []int
+		// A rank that is just starting a target is there twice, until the new process has its own environment.
+		found := wait(ctx, 2*time.Second, func() bool { pids = c.processes(which); return len(pids) == 1 })
+		return found && syscall.Kill(pids[0], sig) == nil
 	}
 	j.FaultAt = time.Now().UTC()
 	worker := fmt.Sprintf("OMPI_COMM_WORLD_RANK=%d", c.params.Processes-1-c.rng.IntN(c.Workers))
