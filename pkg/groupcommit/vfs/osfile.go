@@ -134,6 +134,10 @@ func (f *osFile) Close() error {
 // reportsLostWrites returns nil if syncfs fails on this file system after a failed write-back. The kernel does that since Linux 5.8
 // (syncfs(2)), for file systems that write to their own superblock. On overlayfs it is the upper file system that
 // learns of the failure, and nobody asks it.
+//
+// Btrfs reports it, but is left out: with Linux 6.18, an fsync of a directory that races a syncfs of the same file system can return
+// before its names are durable. The powercut experiment lost acknowledged renewals that way in three of six recordings with two
+// writers, and in none with one.
 func reportsLostWrites(fd int) error {
 	if !modernSyncfs() {
 		return fmt.Errorf("%w: syncfs of a kernel before 5.8 reports no failed write", errors.ErrUnsupported)
@@ -143,10 +147,10 @@ func reportsLostWrites(fd int) error {
 		return err
 	}
 	switch uint32(st.Type) {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
 		return nil
 	}
-	return fmt.Errorf("%w: syncfs of a file system of type %#x is not known to report failed writes", errors.ErrUnsupported, st.Type)
+	return fmt.Errorf("%w: syncfs of a file system of type %#x is not relied upon", errors.ErrUnsupported, st.Type)
 }
 
 var modernSyncfs = sync.OnceValue(func() bool {
