@@ -130,7 +130,7 @@ func kernel(ctx context.Context, env *experiment.Env) (string, error) {
 		return "", err
 	}
 	partial := filepath.Join(cache, "partial")
-	if err := child.Run(ctx, child.Cmd{Name: "apt-get", Args: []string{"download", "-q", name}, Dir: cache, Stdout: env.Log, Stderr: env.Log}); err != nil {
+	if err := child.Run(ctx, child.Cmd{Name: "apt-get", Args: []string{"download", "-qq", name}, Dir: cache, Stdout: env.Log, Stderr: env.Log}); err != nil {
 		return "", fmt.Errorf("download %s (is the mirror reachable?): %w", name, err)
 	}
 	packages, err := filepath.Glob(filepath.Join(cache, name+"_*.deb"))
