@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -54,6 +53,7 @@ Exit codes:
   69  built without MPI, mpirun missing, or wrong number of ranks
   70  a commit could not be finished (the next job finishes it), rejected results, or a shutdown that was not clean
   73  a directory, the statistics file or the event log can't be written
+Open MPI adds a page of its own to each code but 0; with --ranks, or with mpirun -q, it doesn't.
 A rank that is killed ends the job with 128 + signal; its leases expire and are taken over by the other jobs, or by the next one.`
 
 type hybridRun struct {
@@ -70,7 +70,7 @@ func hybridCommand() *cobra.Command {
 		Long:  hybridLong,
 		RunE: func(_ *cobra.Command, args []string) error {
 			h.flags.Solver = args
-			return h.run()
+			return h.job.run(h.prepare, h.open)
 		},
 	}
 	f := c.Flags()
@@ -84,33 +84,29 @@ func hybridCommand() *cobra.Command {
 	f.StringVar(&h.flags.StatsJSON, "stats-json", "", "write the statistics to this file, on failing exits too")
 	f.StringVar(&h.flags.ExecutionLog, "execution-log", "", "append one line at the start and one at the end of each execution to this file")
 	f.StringVar(&h.flags.Event, "event-log", "", "append one line for each event of a lease, each heartbeat and each two seconds to this file")
-	h.job.flags(f)
+	h.job.flags(c)
 	return c
 }
 
-func (h *hybridRun) run() error {
-	opts, err := hybrid.NewOptions(h.flags, os.Getenv)
-	if err != nil {
-		return exitf(campaign.ExitUsage, "%v", err)
+func (h *hybridRun) prepare() (grace time.Duration, err error) {
+	if h.opts, err = hybrid.NewOptions(h.flags, os.Getenv); err != nil {
+		return 0, exitf(campaign.ExitUsage, "%v", err)
 	}
-	h.opts = opts
 	if err := h.job.check(); err != nil {
-		return err
+		return 0, err
 	}
-	if err := resolveProgram("solver", opts.Solver); err != nil {
-		return err
-	}
-	return h.job.run(opts.ShutdownGrace+opts.FinalizeGrace, h.rank)
+	return h.opts.ShutdownGrace + h.opts.FinalizeGrace, resolveProgram("solver", h.opts.Solver)
 }
 
-func (h *hybridRun) rank(ctx context.Context, tr campaign.Transport, signals <-chan os.Signal) campaign.Outcome {
-	program := &target.Program{Argv: h.opts.Solver, Timeout: h.opts.Timeout, MaxObjects: hybrid.MaxOutputs, MaxBytes: hybrid.MaxOutputs * afl.MaxInput}
-	stop, err := withExecutor(program) // for the coordinator too: it measures inputs in a directory that has to go as well
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "shardlease: %v\n", err)
-		return campaign.Outcome{Code: campaign.ExitIncomplete, Reason: err.Error()}
+func (h *hybridRun) open(tr campaign.Transport) (begin campaignFunc, stop func(), err error) {
+	if err := hybrid.CheckSize(tr.Size()); err != nil {
+		return nil, nil, exitf(campaign.ExitUnavailable, "%v", err)
 	}
-	defer stop()
+	program := &target.Program{Argv: h.opts.Solver, Timeout: h.opts.Timeout, MaxObjects: hybrid.MaxOutputs, MaxBytes: hybrid.MaxOutputs * afl.MaxInput}
+	// For the coordinator too: it measures inputs in a directory that has to go as well.
+	if stop, err = withExecutor(program); err != nil {
+		return nil, nil, err
+	}
 	// The launcher kills whatever carries its mark. afl-showmap must get the SIGTERM that it's sent when its rank dies instead: on that it
 	// removes its shared memory, which the kernel does not do for it.
 	unmarked := slices.DeleteFunc(slices.Clone(program.Env), func(kv string) bool { return strings.HasPrefix(kv, "MPIRUN_JOB_") })
@@ -118,10 +114,9 @@ func (h *hybridRun) rank(ctx context.Context, tr campaign.Transport, signals <-c
 		Measurer: func(inst *afl.Instance) hybrid.Measurer {
 			return &afl.Showmap{Instance: inst, TempDir: program.Dir, Env: unmarked}
 		}}
-	rank := hybrid.Rank{Options: h.opts, Env: env, Transport: tr, Executor: program, Signals: signals}
-	out := hybrid.Run(ctx, rank)
-	if out.Code == campaign.ExitUnavailable && tr.Rank() == 0 {
-		fmt.Fprintf(os.Stderr, "shardlease: %s\n", out.Reason)
-	}
-	return out
+	rank := hybrid.Rank{Options: h.opts, Env: env, Transport: tr, Executor: program}
+	return func(ctx context.Context, signals <-chan os.Signal) campaign.Outcome {
+		rank.Signals = signals
+		return hybrid.Run(ctx, rank)
+	}, stop, nil
 }

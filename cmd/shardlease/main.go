@@ -25,6 +25,15 @@ func exitf(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Sprintf(format, args...)}
 }
 
+// asExit makes an error of the command line, which has no code of its own, a wrong use.
+func asExit(err error) *exitError {
+	var exit *exitError
+	if !errors.As(err, &exit) {
+		exit = &exitError{campaign.ExitUsage, err.Error()}
+	}
+	return exit
+}
+
 func main() {
 	sysfault.Shim() // the faults command starts this binary as the program it watches
 	os.Exit(run(os.Args[1:]))
@@ -44,10 +53,7 @@ func run(args []string) int {
 	if err == nil {
 		return campaign.ExitOK
 	}
-	var exit *exitError
-	if !errors.As(err, &exit) {
-		exit = &exitError{campaign.ExitUsage, err.Error()}
-	}
+	exit := asExit(err)
 	if exit.text != "" && reporting() {
 		fmt.Fprintf(os.Stderr, "shardlease: %s\n", campaign.OneLine(exit.text))
 	}

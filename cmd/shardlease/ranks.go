@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"shardlease/internal/campaign"
 	"shardlease/internal/campaign/target"
@@ -33,9 +32,13 @@ type mpiJob struct {
 	allowRoot bool
 }
 
-func (j *mpiJob) flags(f *pflag.FlagSet) {
+func (j *mpiJob) flags(c *cobra.Command) {
+	f := c.Flags()
 	f.IntVar(&j.count, "ranks", 0, "start mpirun with this many ranks; within mpirun, refuse another number")
 	f.BoolVar(&j.allowRoot, "allow-run-as-root", os.Geteuid() == 0 && os.Getenv("OMPI_ALLOW_RUN_AS_ROOT") == "1", "let Open MPI run as root, with --ranks")
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return j.run(func() (time.Duration, error) { return 0, err }, nil)
+	})
 }
 
 // check refuses what can't become a job before anything is touched.
@@ -53,14 +56,21 @@ func underMPI() bool {
 	return os.Getenv("OMPI_COMM_WORLD_SIZE") != "" || os.Getenv("PMIX_RANK") != ""
 }
 
-// rankFunc is what one rank does.
-type rankFunc func(ctx context.Context, tr campaign.Transport, signals <-chan os.Signal) campaign.Outcome
+// campaignFunc is what one rank does once all ranks can begin.
+type campaignFunc func(ctx context.Context, signals <-chan os.Signal) campaign.Outcome
 
-// run starts the job with this very command line, or runs f as a rank of it. grace is how long an orderly end may take.
-func (j *mpiJob) run(grace time.Duration, f rankFunc) error {
+// openFunc gets ready what this rank needs. An error keeps all ranks from beginning; else stop is called at the end in any case.
+type openFunc func(tr campaign.Transport) (begin campaignFunc, stop func(), err error)
+
+// run starts the job with this very command line, or is a rank of it, after prepare has checked what can be checked without the other
+// ranks. grace is how long an orderly end may take.
+func (j *mpiJob) run(prepare func() (grace time.Duration, err error), open openFunc) error {
+	grace, err := prepare()
 	switch {
-	case underMPI():
-		return j.rank(grace, f)
+	case underMPI() && mpi.Enabled:
+		return j.rank(err, grace, open)
+	case err != nil:
+		return err
 	case j.count == 0:
 		return exitf(campaign.ExitUnavailable, "not started by mpirun: use mpirun -n N shardlease %s ..., or give --ranks N", j.name)
 	}
@@ -107,12 +117,13 @@ func (j *mpiJob) launch(grace time.Duration) error {
 // said tells whether a rank that ends with this code has written why, so that mpirun's own page about it helps nobody.
 func said(code int) bool { return code >= campaign.ExitUsage && code <= campaign.ExitUnfinished }
 
-func (j *mpiJob) rank(grace time.Duration, f rankFunc) error {
+// rank is one rank of the job. failure is why it can't begin, or nil.
+func (j *mpiJob) rank(failure error, grace time.Duration, open openFunc) error {
 	world := j.count
 	if text := os.Getenv(worldSizeVar); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			return exitf(campaign.ExitUsage, "%s is %q, not a number", worldSizeVar, text)
+		if err != nil && failure == nil {
+			failure = exitf(campaign.ExitUsage, "%s is %q, not a number", worldSizeVar, text)
 		}
 		world = n
 	}
@@ -120,20 +131,35 @@ func (j *mpiJob) rank(grace time.Duration, f rankFunc) error {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
 	var out campaign.Outcome
 	err := mpi.Run(context.Background(), mpi.Options{WorldSize: world}, func(ctx context.Context, comm *mpi.Comm) error {
-		out = f(ctx, campaign.OverMPI(comm), signals)
+		begin, stop := campaignFunc(nil), func() {}
+		if failure == nil {
+			begin, stop, failure = open(campaign.OverMPI(comm))
+		}
+		err := agree(ctx, comm, failure)
+		if err == nil {
+			out = begin(ctx, signals)
+		}
+		if failure == nil {
+			stop()
+		}
+		if err != nil {
+			return err
+		}
 		if !out.Orderly {
 			comm.Abort(out.Code)
 		}
 		boundFinalize(2*grace, out.Code)
 		return nil
 	})
-	if errors.Is(err, mpi.ErrWorldSize) {
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		return exit
+	case errors.Is(err, mpi.ErrWorldSize):
 		return exitf(campaign.ExitUnavailable, "%v", err)
-	}
-	if err != nil {
+	case err != nil:
 		return exitf(campaign.ExitIncomplete, "%v", err)
-	}
-	if out.Code != campaign.ExitOK {
+	case out.Code != campaign.ExitOK:
 		return &exitError{code: out.Code} // rank 0 has said why
 	}
 	return nil
@@ -175,7 +201,8 @@ func withExecutor(p *target.Program) (stop func(), err error) {
 		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, errors.Join(err, p.Reaper.Stop())
+		_ = p.Reaper.Stop() // it has nothing to remove
+		return nil, exitf(campaign.ExitCantCreate, "a directory for the runs of the target: %v (the variable TMPDIR names another place)", err)
 	}
 	return func() {
 		if err := p.Reaper.Stop(); err != nil && !errors.Is(err, fs.ErrClosed) {

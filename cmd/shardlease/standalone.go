@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -45,8 +44,9 @@ Exit codes:
   70  control failure, rejected results, items over budget, or a shutdown that was not clean; the epoch is kept
   71  a master did not report its statistics in time; the epoch is kept
   72  all work is done, but the epoch directory could not be retired
-  73  the output directory or the statistics file can't be written
+  73  the output directory, a temporary directory or the statistics file can't be written
   75  ended by --wall-timeout or a signal with unfinished work; the epoch is kept
+Open MPI adds a page of its own to each code but 0; with --ranks, or with mpirun -q, it doesn't.
 After 70, 71 and 75 run again with the same -o and SYMCC_STANDALONE_WORK_EPOCH to finish. A rank that is killed ends the job with 128 + signal.`
 
 type standalone struct {
@@ -63,7 +63,7 @@ func standaloneCommand() *cobra.Command {
 		Long:  standaloneLong,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.flags.Target = args
-			return s.run()
+			return s.job.run(s.prepare, s.open)
 		},
 	}
 	f := c.Flags()
@@ -77,48 +77,44 @@ func standaloneCommand() *cobra.Command {
 	f.BoolVar(&s.flags.Simulate, "simulate", false, "five random mutations when the target writes nothing")
 	f.StringVar(&s.flags.StatsJSON, "stats-json", "", "write the statistics to this file, on failing exits too")
 	f.StringVar(&s.flags.ExecutionLog, "execution-log", "", "append one line at the start and one at the end of each execution to this file")
-	s.job.flags(f)
+	s.job.flags(c)
 	return c
 }
 
-func (s *standalone) run() error {
-	opts, err := campaign.NewOptions(s.flags, os.Getenv)
-	if err != nil {
+func (s *standalone) prepare() (grace time.Duration, err error) {
+	if s.opts, err = campaign.NewOptions(s.flags, os.Getenv); err != nil {
 		code := campaign.ExitUsage
 		if errors.Is(err, campaign.ErrBudget) {
 			code = campaign.ExitBudget
 		}
-		return exitf(code, "%v", err)
+		return 0, exitf(code, "%v", err)
 	}
-	s.opts = opts
 	if err := s.job.check(); err != nil {
-		return err
+		return 0, err
 	}
 	if _, err := os.ReadDir(s.opts.InputDir); err != nil {
-		return exitf(campaign.ExitNoInput, "input directory: %v", err)
+		return 0, exitf(campaign.ExitNoInput, "input directory: %v", err)
 	}
-	if err := resolveProgram("target", s.opts.Target); err != nil {
-		return err
-	}
-	return s.job.run(s.opts.ShutdownGrace+s.opts.FinalizeGrace, s.campaign)
+	return s.opts.ShutdownGrace + s.opts.FinalizeGrace, resolveProgram("target", s.opts.Target)
 }
 
-func (s *standalone) campaign(ctx context.Context, tr campaign.Transport, signals <-chan os.Signal) campaign.Outcome {
-	env := &campaign.Env{FS: vfs.OS, Now: time.Now, Rand: rand.Reader, Stdout: os.Stdout, Stderr: os.Stderr}
-	rank := campaign.Rank{Options: s.opts, Env: env, Transport: tr, Signals: signals}
+func (s *standalone) open(tr campaign.Transport) (begin campaignFunc, stop func(), err error) {
 	roles, err := campaign.ComputeRoles(tr.Size(), s.opts.WorkersPerMaster)
-	if err == nil && !roles.IsMaster(tr.Rank()) {
+	if err != nil {
+		return nil, nil, exitf(campaign.ExitUnavailable, "%v", err)
+	}
+	env := &campaign.Env{FS: vfs.OS, Now: time.Now, Rand: rand.Reader, Stdout: os.Stdout, Stderr: os.Stderr}
+	rank := campaign.Rank{Options: s.opts, Env: env, Transport: tr}
+	stop = func() {}
+	if !roles.IsMaster(tr.Rank()) {
 		program := &target.Program{Argv: s.opts.Target, Timeout: s.opts.Timeout, MaxObjects: s.opts.ResultMaxObjects, MaxBytes: s.opts.ResultMaxBytes}
-		stop, err := withExecutor(program)
-		if err != nil {
-			return campaign.Outcome{Code: campaign.ExitIncomplete, Reason: err.Error()}
+		if stop, err = withExecutor(program); err != nil {
+			return nil, nil, err
 		}
-		defer stop()
 		rank.Executor = program
 	}
-	out := campaign.Run(ctx, rank)
-	if out.Reason != "" && err != nil && tr.Rank() == 0 {
-		fmt.Fprintf(os.Stderr, "shardlease: %s\n", out.Reason)
-	}
-	return out
+	return func(ctx context.Context, signals <-chan os.Signal) campaign.Outcome {
+		rank.Signals = signals
+		return campaign.Run(ctx, rank)
+	}, stop, nil
 }

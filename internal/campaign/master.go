@@ -63,6 +63,7 @@ const (
 	stopWall      = "wall timeout"
 	stopInterrupt = "interrupted"
 	stopFailure   = "control failure"
+	stopStart     = "start failure" // of rank 0, before START
 )
 
 // item is a leased piece of work.
@@ -315,7 +316,7 @@ func (m *Master) receivePeer(ctx context.Context, msg Message) error {
 	case TagStats, TagStatsAck:
 		return m.receiveReport(msg)
 	case TagHalt:
-		h, err := decodeMsg(msg.Data, controlLimit, func(h haltMsg) string { return h.Schema }, schemaHalt)
+		h, err := decodeHalt(msg.Data)
 		if err != nil || h.Rank != msg.From {
 			return errors.Join(err, errors.New("halt"))
 		}
@@ -324,6 +325,11 @@ func (m *Master) receivePeer(ctx context.Context, msg Message) error {
 			m.fail(fmt.Errorf("master %d: %s", h.Rank, h.Detail))
 		case stopWall, stopInterrupt:
 			m.stop(h.Kind, h.Detail)
+		case stopStart:
+			if m.phase != waiting || h.Rank != 0 {
+				return errors.New("start failure after the start")
+			}
+			m.finish(Outcome{Orderly: true}) // rank 0 has said why
 		default:
 			return fmt.Errorf("halt kind %q", h.Kind)
 		}

@@ -70,14 +70,18 @@ func startCode(err error) int {
 	return ExitCantCreate
 }
 
-// giveUp ends before the campaign has begun.
+// giveUp ends before the campaign has begun. Rank 0 has not sent START then: it tells the others to end too, so that all end in good order
+// and nothing but its own sentence is printed. Another master can't do that, for the others are at work by then.
 func (m *Master) giveUp(code int, err error) {
 	m.failure = err
 	fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %s\n", m.rank, OneLine(err.Error()))
 	if m.rank == 0 {
 		m.writeStats(nil, code, err.Error())
+		for rank := 1; rank < m.size(); rank++ {
+			m.send(rank, TagHalt, haltMsg{Schema: schemaHalt, Kind: stopStart})
+		}
 	}
-	m.finish(Outcome{Code: code, Reason: err.Error()})
+	m.finish(Outcome{Code: code, Orderly: m.rank == 0, Reason: err.Error()})
 }
 
 func (m *Master) receiveStart(ctx context.Context, msg Message) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // Tags of the messages (reference behaviour 6.8). Start and Halt are ours: the first replaces a broadcast, the second tells the other
-// masters that one has stopped, instead of leaving them to their timeouts.
+// masters that one has stopped, instead of leaving them to their timeouts, and all ranks that there will be no START.
 const (
 	TagWork       = 1  // master to worker
 	TagResult     = 2  // worker to master
@@ -25,7 +25,7 @@ const (
 	TagProbeReply = 14
 	TagQuiesce    = 15
 	TagQuiesceAck = 16
-	TagHalt       = 19
+	TagHalt       = 19 // master to master, and rank 0 to all that can't begin
 )
 
 // controlLimit bounds every message but results and statistics.
@@ -177,6 +177,10 @@ func decodeMsg[T any](data []byte, limit int, schemaOf func(T) string, want stri
 
 func decodeStop(data []byte, schema string) (stopMsg, error) {
 	return decodeMsg(data, controlLimit, func(m stopMsg) string { return m.Schema }, schema)
+}
+
+func decodeHalt(data []byte) (haltMsg, error) {
+	return decodeMsg(data, controlLimit, func(m haltMsg) string { return m.Schema }, schemaHalt)
 }
 
 func decodeStart(data []byte) (startMsg, error) {

@@ -89,6 +89,10 @@ func (w *Worker) receive(now time.Time, msg Message) {
 		w.corpus = NewCorpus(w.env.FS, start.OutputDir, w.opts.InputMaxBytes, writerName(start.Epoch, w.rank))
 		w.stages = NewStages(w.env.FS, epoch.Staging(), w.opts.ResultMaxBytes)
 		w.ready()
+	case msg.Tag == TagHalt && msg.From == 0 && w.start == nil:
+		if h, err := decodeHalt(msg.Data); err == nil && h.Kind == stopStart {
+			w.end(Outcome{Orderly: true}) // rank 0 has said why
+		}
 	case msg.Tag == TagWork && msg.From == w.master && w.start != nil && !w.busy:
 		w.work(now, msg.Data)
 	case msg.Tag == TagStop && msg.From == w.master && w.start != nil && !w.busy:
