@@ -244,9 +244,20 @@ func (m *Master) fail(err error) {
 	}
 	if m.failure == nil {
 		m.failure = err
-		fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %v\n", m.rank, err)
+		m.reportFailure(err)
 	}
-	m.stop(stopFailure, err.Error())
+	m.stop(stopFailure, Brief(err.Error()))
+}
+
+// reportFailure prints one line for the user: the first cause and how many others there are. Those are in the log, which standard output is,
+// and in the statistics.
+func (m *Master) reportFailure(err error) {
+	fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %s\n", m.rank, Brief(err.Error()))
+	if causes := lines(err.Error()); len(causes) > 1 {
+		for _, cause := range causes[1:] {
+			fmt.Fprintf(m.env.Stdout, "[Master %d] Further cause of the control failure: %s\n", m.rank, cause)
+		}
+	}
 }
 
 // stop leaves the running phase: no more discovery and dispatch, but results in flight are still committed. The other masters are told, unless all

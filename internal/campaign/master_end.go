@@ -114,7 +114,7 @@ func (m *Master) advanceReport(ctx context.Context) {
 	} else if m.report.acked {
 		out := Outcome{Orderly: len(m.shutdown.Pending()) == 0}
 		if m.failure != nil || !out.Orderly {
-			out.Code, out.Reason = ExitIncomplete, m.report.own.Failure
+			out.Code, out.Reason = ExitIncomplete, Brief(m.report.own.Failure)
 		}
 		m.finish(out)
 		return
@@ -132,7 +132,7 @@ func (m *Master) conclude(ctx context.Context, missing int) {
 	}
 	final, err := readFinal(ctx, m.table, m.corpus, m.opts.ResultMaxObjects)
 	if err != nil {
-		fmt.Fprintf(m.env.Stderr, "[Master] Final statistics can't be read from the work records: %v\n", err)
+		fmt.Fprintf(m.env.Stderr, "[Master] Final statistics can't be read from the work records: %s\n", Brief(err.Error()))
 	} else {
 		final.MastersUsed, final.WorkersUsed = m.roles.Masters, m.roles.WorkerCount()
 		final.Throughput = m.rate(final.Generated)
@@ -186,7 +186,7 @@ func (m *Master) verdict(final *Final, missing int) Outcome {
 	}
 	switch {
 	case failure != "":
-		return fail(ExitIncomplete, orderly, "%s", failure)
+		return fail(ExitIncomplete, orderly, "%s", Brief(failure))
 	case missing > 0:
 		return fail(ExitStats, false, "%d master(s) did not report their final statistics in time", missing)
 	case final == nil:
@@ -216,7 +216,7 @@ func (m *Master) retire() Outcome {
 		err = groupcommit.RemoveAll(m.env.FS, m.opts.OutputDir)
 	}
 	if err != nil {
-		return Outcome{Code: ExitRetire, Orderly: true, Reason: err.Error()}
+		return Outcome{Code: ExitRetire, Orderly: true, Reason: Brief(err.Error())}
 	}
 	return Outcome{Orderly: true}
 }
@@ -241,7 +241,7 @@ func (m *Master) writeStats(final *Final, code int, reason string) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("statistics file: %w", err)
-		fmt.Fprintf(m.env.Stderr, "[Master] %v\n", err)
+		fmt.Fprintf(m.env.Stderr, "[Master] %s\n", OneLine(err.Error()))
 	}
 	return err
 }

@@ -70,7 +70,7 @@ func (m *Master) reject(w *workerState, it item, r resultMsg, cause error) {
 	m.counters.InvalidResults++
 	m.counters.QuarantinedWorkers++
 	w.quarantined = true
-	fmt.Fprintf(m.env.Stderr, "[Master %d] Result of rank %d for %s is rejected and the rank gets no more work: %v\n", m.rank, w.rank, it.id, cause)
+	fmt.Fprintf(m.env.Stderr, "[Master %d] Result of rank %d for %s is rejected and the rank gets no more work: %s\n", m.rank, w.rank, it.id, OneLine(cause.Error()))
 	if m.shutdown != nil {
 		m.shutdown.ResultErrors = append(m.shutdown.ResultErrors, cause.Error())
 	}

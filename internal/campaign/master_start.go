@@ -74,14 +74,15 @@ func startCode(err error) int {
 // and nothing but its own sentence is printed. Another master can't do that, for the others are at work by then.
 func (m *Master) giveUp(code int, err error) {
 	m.failure = err
-	fmt.Fprintf(m.env.Stderr, "[Master %d] Global work control failure: %s\n", m.rank, OneLine(err.Error()))
+	m.reportFailure(err)
+	reason := Brief(err.Error())
 	if m.rank == 0 {
-		m.writeStats(nil, code, err.Error())
+		m.writeStats(nil, code, reason)
 		for rank := 1; rank < m.size(); rank++ {
 			m.send(rank, TagHalt, haltMsg{Schema: schemaHalt, Kind: stopStart})
 		}
 	}
-	m.finish(Outcome{Code: code, Orderly: m.rank == 0, Reason: err.Error()})
+	m.finish(Outcome{Code: code, Orderly: m.rank == 0, Reason: reason})
 }
 
 func (m *Master) receiveStart(ctx context.Context, msg Message) error {

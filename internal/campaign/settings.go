@@ -23,14 +23,26 @@ func NewSettings(getenv func(string) string) *Settings { return &Settings{getenv
 func (p *Settings) Err() error { return errors.Join(p.errs...) }
 
 // OneLine puts the lines of a text, such as joined errors, in one.
-func OneLine(text string) string {
-	var lines []string
+func OneLine(text string) string { return strings.Join(lines(text), "; ") }
+
+// Brief is the first line of a text, such as the first cause of joined errors, with the number of the others.
+func Brief(text string) string {
+	all := lines(text)
+	if len(all) < 2 {
+		return strings.Join(all, "")
+	}
+	return fmt.Sprintf("%s (and %d more)", all[0], len(all)-1)
+}
+
+// lines are the lines of a text that are not blank.
+func lines(text string) []string {
+	var all []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
+			all = append(all, line)
 		}
 	}
-	return strings.Join(lines, "; ")
+	return all
 }
 
 // Fail adds a sentence.

@@ -1,8 +1,10 @@
 package campaign
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -73,5 +75,31 @@ func TestAHaltOfTheStartCountsOnlyBeforeStart(t *testing.T) {
 	m.phase = running
 	if err := m.receivePeer(t.Context(), Message{From: 0, To: 1, Tag: TagHalt, Data: mustMarshal(haltMsg{Schema: schemaHalt, Kind: stopStart})}); err == nil || m.phase != running {
 		t.Errorf("a master that has started took it: %v, phase %d", err, m.phase)
+	}
+}
+
+func TestAControlFailureWithManyCausesIsOneLine(t *testing.T) {
+	roles, err := ComputeRoles(8, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, text bytes.Buffer
+	m := NewMaster(&Options{}, &Env{Stdout: &out, Stderr: &text}, roles, 1)
+	m.phase = running
+	m.handle(t.Context(), Beat{Err: errors.Join(errors.New("first"), errors.New("second"), errors.New("third"))})
+	if got := text.String(); got != "[Master 1] Global work control failure: work lease heartbeat failed: first (and 2 more)\n" {
+		t.Errorf("for the user: %q", got)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, ": second\n") || !strings.Contains(got, ": third\n") {
+		t.Errorf("in the log: %q", got)
+	}
+	for _, msg := range m.out.Send {
+		h, err := decodeHalt(msg.Data)
+		if err != nil || h.Detail != "work lease heartbeat failed: first (and 2 more)" {
+			t.Errorf("told %+v, %v", h, err)
+		}
+	}
+	if len(m.out.Send) != 1 {
+		t.Errorf("told %d masters", len(m.out.Send))
 	}
 }

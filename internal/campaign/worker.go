@@ -204,7 +204,7 @@ func (w *Worker) log(job Job, what string, now time.Time, e Execution) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
-		fmt.Fprintf(w.env.Stderr, "[Worker %d] execution log: %v\n", w.rank, err)
+		fmt.Fprintf(w.env.Stderr, "[Worker %d] execution log: %s\n", w.rank, OneLine(err.Error()))
 	}
 }
 

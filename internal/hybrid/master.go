@@ -316,7 +316,7 @@ func (m *Master) complain(what string, err error) {
 		return
 	}
 	m.counters.Troubles++
-	text := fmt.Sprintf("%s: %v", what, err)
+	text := fmt.Sprintf("%s: %s", what, campaign.OneLine(err.Error()))
 	if !m.complained[text] && len(m.complained) < math.MaxUint8 {
 		m.complained[text] = true
 		fmt.Fprintf(m.env.Stderr, "[Master] %s\n", text)

@@ -13,7 +13,7 @@ func (m *Master) stop(code int, reason string) {
 		return
 	}
 	if m.code == campaign.ExitOK && (code != campaign.ExitOK || m.reason == "") {
-		m.code, m.reason = code, reason
+		m.code, m.reason = code, campaign.OneLine(reason)
 	}
 	if m.phase == stopping || m.phase == settling {
 		return

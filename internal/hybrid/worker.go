@@ -287,6 +287,6 @@ func (w *Worker) log(what string, e campaign.Execution) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		fmt.Fprintf(w.env.Stderr, "[Worker %d] execution log: %v\n", w.rank, err)
+		fmt.Fprintf(w.env.Stderr, "[Worker %d] execution log: %s\n", w.rank, campaign.OneLine(err.Error()))
 	}
 }
