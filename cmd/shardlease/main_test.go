@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"shardlease/internal/campaign"
 	"shardlease/internal/sysfault"
 	"shardlease/pkg/lease"
+	"shardlease/pkg/mpirun"
 	"shardlease/pkg/mpirun/mpi"
 )
 
@@ -192,6 +194,31 @@ func TestLeasesAreListedShownCountedAndBrokenByExactToken(t *testing.T) {
 	}
 	if stdout, _, code := output(t, program(t, "leases", "list", dir)); code != campaign.ExitIncomplete || !strings.Contains(stdout, id.String()+"  corrupt") {
 		t.Errorf("code %d\n%s", code, stdout)
+	}
+}
+
+// A job whose launcher had to kill what was left, or could not end it, is no success, whatever mpirun's exit code was.
+func TestASignalMakesNoSuccessOfAJobThatHadToBeKilled(t *testing.T) {
+	stopped := fmt.Errorf("stopped: %w", context.Canceled)
+	for _, c := range []struct {
+		res  *mpirun.Result
+		err  error
+		want int
+	}{
+		{&mpirun.Result{}, stopped, campaign.ExitOK},
+		{&mpirun.Result{Killed: 1}, errors.Join(stopped, mpirun.ErrSurvivors), campaign.ExitIncomplete},
+		{&mpirun.Result{Killed: 1}, mpirun.ErrSurvivors, campaign.ExitIncomplete},
+		{&mpirun.Result{ExitCode: -1}, stopped, campaign.ExitIncomplete},
+		{&mpirun.Result{ExitCode: 75}, errors.Join(stopped, &mpirun.ExitError{Code: 75}), campaign.ExitUnfinished},
+		{nil, mpirun.ErrJob, campaign.ExitUsage},
+	} {
+		got := campaign.ExitOK
+		if err := launched(c.res, c.err, errors.Is(c.err, context.Canceled)); err != nil {
+			got = asExit(err).code
+		}
+		if got != c.want {
+			t.Errorf("%+v, %v: exit code %d, want %d", c.res, c.err, got, c.want)
+		}
 	}
 }
 

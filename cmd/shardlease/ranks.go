@@ -101,10 +101,16 @@ func (j *mpiJob) launch(grace time.Duration) error {
 			return exitf(campaign.ExitIncomplete, "%v", err)
 		}
 	}
+	return launched(res, err, ctx.Err() != nil)
+}
+
+// launched is what the command makes of a job that has ended, or was not started. interrupted says that a signal came before.
+func launched(res *mpirun.Result, err error, interrupted bool) error {
+	var exit *mpirun.ExitError
 	switch {
-	case exit != nil:
+	case errors.As(err, &exit):
 		return &exitError{code: exit.Code}
-	case res != nil && res.ExitCode == 0 && ctx.Err() != nil:
+	case res != nil && res.ExitCode == 0 && interrupted && !errors.Is(err, mpirun.ErrSurvivors):
 		return nil // all was done when the signal came
 	case errors.Is(err, mpirun.ErrJob):
 		return exitf(campaign.ExitUsage, "%v", err)

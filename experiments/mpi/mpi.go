@@ -168,7 +168,7 @@ func (c *campaign) launch(ctx context.Context, launcher *mpirun.Launcher) (Launc
 		return l, err
 	}
 	var exit *mpirun.ExitError
-	if err != nil && (result == nil || !errors.As(err, &exit)) {
+	if err != nil && (result == nil || !errors.As(err, &exit) && !errors.Is(err, mpirun.ErrSurvivors)) { // survivors are counted below
 		return l, err
 	}
 	l.Argv, l.Env, l.ExitCode, l.WallS = c.hidden(result.Argv), c.hidden(result.Env), result.ExitCode, result.Wall.Seconds()

@@ -2,6 +2,7 @@ package mpirun
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -147,6 +148,23 @@ func TestFindNamesThePackageOrWhatItFound(t *testing.T) {
 	}
 	if l, err := Find(t.Context()); err != nil || l.Path != real || l.Version != "4.1.4" || l.Major != 4 {
 		t.Errorf("beside MPICH: got %+v %v", l, err)
+	}
+}
+
+func TestAnMpirunThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "mpirun")
+	// A wrapper: its child holds the pipe.
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := probe(t.Context(), fake, 300*time.Millisecond)
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), fake+" --version: no answer within 300ms") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := probe(ctx, fake, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
 	}
 }
 

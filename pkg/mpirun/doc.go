@@ -8,7 +8,8 @@
 //
 // # Exit codes of mpirun
 //
-//	0        every rank finalised MPI and exited with 0
+//	0        every rank finalised MPI and exited with 0; no success if Run returns an
+//	         error all the same (ErrSurvivors)
 //	1        also: a rank exited with 0 but did not finalise MPI; mpirun refused to start the job
 //	n        a rank exited with n, or called Abort(n); the other ranks were ended
 //	110      mpirun's own --timeout, a backstop behind Job.Timeout

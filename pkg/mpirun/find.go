@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // Launcher is an mpirun of Open MPI, as Find found it. It is not changed by its
@@ -19,7 +21,8 @@ type Launcher struct {
 }
 
 // Find looks for Open MPI's mpirun in PATH, under its Debian name first, since
-// mpirun itself may belong to another implementation. It runs mpirun --version.
+// mpirun itself may belong to another implementation. It runs mpirun --version,
+// which has ten seconds to answer.
 // Errors: ErrNotFound; ErrUnsupported with what was found instead.
 func Find(ctx context.Context) (*Launcher, error) {
 	var found error
@@ -28,7 +31,7 @@ func Find(ctx context.Context) (*Launcher, error) {
 		if err != nil {
 			continue
 		}
-		l, err := probe(ctx, path)
+		l, err := probe(ctx, path, probeLimit)
 		if err == nil {
 			return l, nil
 		}
@@ -40,8 +43,22 @@ func Find(ctx context.Context) (*Launcher, error) {
 	return nil, found
 }
 
-func probe(ctx context.Context, path string) (*Launcher, error) {
-	out, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+// probeLimit bounds mpirun --version, which takes milliseconds; one on a file
+// system that hangs, or a wrapper that waits for something, would hang Find.
+const probeLimit = 10 * time.Second
+
+func probe(ctx context.Context, path string, limit time.Duration) (*Launcher, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	// A wrapper's own children are ended too, and do not keep us waiting for the pipe.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %s --version: %w", ErrUnsupported, path, context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s --version: %w: %s", ErrUnsupported, path, err, firstLine(string(out)))
 	}

@@ -24,6 +24,8 @@ var modes = map[string]func(){
 	"stubborn":    stubborn,
 	"obedient":    obedient,
 	"careless":    careless,
+	"slow":        slow,
+	"forgetful":   forgetful,
 	"noisy":       noisy,
 	"interpreter": interpreter,
 	"inner":       inner,
@@ -112,6 +114,25 @@ func careless() {
 	}
 }
 
+// slow leaves a process that ends a moment later.
+func slow() {
+	cmd := exec.Command("sleep", "0.1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// forgetful ends with 0 when asked, and leaves a process.
+func forgetful() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	careless()
+	fmt.Println("ready")
+	<-c
+}
+
 func noisy() {
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
@@ -160,8 +181,51 @@ func TestAJobThatIgnoresAllIsKilled(t *testing.T) {
 
 func TestProcessesThatLeftTheSessionAreKilled(t *testing.T) {
 	r, err := standIn(t, t.Context(), "careless", nil)
-	if err != nil || r.Killed != 1 || r.ExitCode != 0 {
-		t.Errorf("got %+v, %v; want one process killed", r, err)
+	if !errors.Is(err, ErrSurvivors) || r.Killed != 1 || r.ExitCode != 0 {
+		t.Errorf("got %+v, %v; want one process killed, which is no success", r, err)
+	}
+}
+
+func TestProcessesThatAreJustEndingAreNoSurvivors(t *testing.T) {
+	r, err := standIn(t, t.Context(), "slow", nil)
+	if err != nil || r.Killed != 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// A job that was stopped and ended with exit code 0 has done what it was asked, unless something of it had to be killed.
+func TestAStoppedJobWithSurvivorsIsNoSuccess(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &whenPrinted{text: "ready", cancel: cancel}
+	r, err := standIn(t, ctx, "forgetful", func(j *Job) { j.Stdout, j.Grace = out, time.Minute })
+	if !errors.Is(err, ErrSurvivors) || !errors.Is(err, context.Canceled) || r.ExitCode != 0 || r.StoppedBy != syscall.SIGUSR1 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// What can't be ended in time leaves a result that is no success either, and says why the job was stopped.
+func TestAJobThatCannotBeEndedHasNoExitCode(t *testing.T) {
+	l := &Launcher{Path: executable(t), Version: "4.1.4", Major: 4}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	j := Job{Program: "/bin/true", Ranks: 1, AllowRoot: true, TempDir: t.TempDir(), Env: []string{modeVariable + "=careless"}}
+	r, err := l.prepare(j)
+	if err == nil {
+		err = r.start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-r.exited
+	why := errors.New("enough")
+	cancel(why)
+	r.result.StoppedBy, r.sweep = syscall.SIGTERM, 0 // no time to die
+	res, err := r.finish(ctx)
+	if !errors.Is(err, why) || !strings.Contains(err.Error(), "did not die") || res.ExitCode != -1 || res.Killed != 1 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	r.cmd.Wait() // its status says nothing here
+	if err := errors.Join(r.collect(), r.dir.remove()); err != nil {
+		t.Error(err)
 	}
 }
 

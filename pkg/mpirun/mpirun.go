@@ -50,11 +50,11 @@ type Result struct {
 	Version        string   // of Open MPI
 	Start          time.Time
 	Wall           time.Duration
-	ExitCode       int            // of mpirun; 128 + signal when it was killed
+	ExitCode       int            // of mpirun; 128 + signal when it was killed; -1 if it could not be ended
 	Root           bool           // ran as root, because AllowRoot was set
 	Oversubscribed bool           // had more ranks than this machine has processors, because Oversubscribe was set
 	StoppedBy      syscall.Signal // the last signal Run had to send to end the job; 0 when it ended by itself
-	Killed         int            // processes of the job that were still there after mpirun
+	Killed         int            // processes of the job that were still there after mpirun, and had to be killed
 }
 
 // ExitError says that mpirun ended with a code other than zero. The package
@@ -86,6 +86,9 @@ var (
 	ErrNotFound = errors.New("mpirun: Open MPI not found: install it (Debian: apt-get install openmpi-bin) or add its mpirun to PATH")
 	// ErrUnsupported is returned by Find when mpirun belongs to something else than Open MPI 4 or newer.
 	ErrUnsupported = errors.New("mpirun: not a supported Open MPI")
+	// ErrSurvivors is returned when mpirun ended with exit code 0 and processes of the
+	// job were still at work: what they had done by then is unknown.
+	ErrSurvivors = errors.New("mpirun: processes of the job outlived mpirun and were killed")
 	// ErrJob is returned when a Job can't be started as it is; the text says what to change.
 	ErrJob = errors.New("mpirun: bad job")
 )

@@ -58,6 +58,13 @@ func (p processes) contains(pid int) bool {
 	return bytes.HasPrefix(environ, []byte(p.variable)) || bytes.Contains(environ, []byte("\x00"+p.variable))
 }
 
+// linger waits until no process of the job is left, but not longer than limit.
+func (p processes) linger(limit time.Duration) {
+	for deadline := time.Now().Add(limit); len(p.list()) > 0 && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // kill ends every process of the job and returns how many it found. It looks again
 // until none is left, since a process may start another before it dies.
 func (p processes) kill(limit time.Duration) (killed int, err error) {

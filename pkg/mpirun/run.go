@@ -21,9 +21,10 @@ import (
 const (
 	// mpirunKill is what mpirun needs from SIGTERM to its own end: SIGTERM for the
 	// ranks after one second, SIGKILL after another.
-	mpirunKill = 2500 * time.Millisecond
-	sweepLimit = 5 * time.Second // for processes to die of SIGKILL
-	drainLimit = 5 * time.Second // for the output that is still in the pipes
+	mpirunKill  = 2500 * time.Millisecond
+	lingerLimit = 500 * time.Millisecond // for processes that are ending when mpirun has ended
+	sweepLimit  = 5 * time.Second        // for processes to die of SIGKILL
+	drainLimit  = 5 * time.Second        // for the output that is still in the pipes
 )
 
 // Run starts the job and returns when all its processes on this machine are gone,
@@ -38,9 +39,10 @@ const (
 // process die, even of SIGKILL, the kernel kills mpirun, and ranks that use package
 // mpi with it; the next Run with the same TempDir removes what the job left there.
 //
-// Errors: ErrJob (not started); *ExitError for an exit code other than zero; the
+// Errors: ErrJob (not started); *ExitError for an exit code other than zero;
+// ErrSurvivors when mpirun ended with zero but not all of the job with it; the
 // cause of ctx, or context.DeadlineExceeded for Timeout, when the job was stopped,
-// joined with the *ExitError if there is one; the first error of Stdout or Stderr; a
+// joined with the *ExitError or ErrSurvivors if there is one; the first error of Stdout or Stderr; a
 // directory in TempDir that could not be removed.
 func (l *Launcher) Run(ctx context.Context, j Job) (result *Result, err error) {
 	if ctx.Err() != nil {
@@ -80,6 +82,7 @@ type running struct {
 	processes processes
 	dir       jobDir
 	exited    chan struct{} // closed when mpirun has ended; it is not reaped before finish
+	sweep     time.Duration // sweepLimit
 
 	outputLock sync.Mutex
 	output     chan error // one for each stream
@@ -100,7 +103,7 @@ func (l *Launcher) prepare(j Job) (r *running, err error) {
 			return nil, fmt.Errorf("%w: program: %w", ErrJob, err)
 		}
 	}
-	r = &running{exited: make(chan struct{}), output: make(chan error, 2)}
+	r = &running{exited: make(chan struct{}), output: make(chan error, 2), sweep: sweepLimit}
 	name := rand.Text()
 	if r.dir, err = makeDir(j, name); err != nil {
 		return nil, err
@@ -224,11 +227,15 @@ func (r *running) stop(grace time.Duration) {
 
 // finish kills what mpirun left, reaps it and puts the result together.
 func (r *running) finish(ctx context.Context) (*Result, error) {
-	killed, err := r.processes.kill(sweepLimit)
-	if err != nil {
-		return r.result, err // mpirun may be among them: nothing can be waited for
+	if r.result.StoppedBy != syscall.SIGKILL {
+		r.processes.linger(lingerLimit)
 	}
+	killed, err := r.processes.kill(r.sweep)
 	r.result.Killed = killed
+	if err != nil {
+		r.result.ExitCode = -1 // mpirun may be among them: nothing can be waited for
+		return r.result, r.stopped(ctx, err)
+	}
 	r.cmd.Wait() // its error is in ProcessState
 	r.result.Wall = time.Since(r.result.Start)
 	status := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -237,13 +244,21 @@ func (r *running) finish(ctx context.Context) (*Result, error) {
 		r.result.ExitCode = 128 + int(status.Signal())
 	}
 	err = r.collect()
-	if r.result.ExitCode != 0 {
+	switch {
+	case r.result.ExitCode != 0:
 		err = errors.Join(&ExitError{Code: r.result.ExitCode, Stderr: r.stderr.bytes()}, err)
+	case killed > 0:
+		err = errors.Join(fmt.Errorf("%w: %d, though it ended with exit code 0", ErrSurvivors, killed), err)
 	}
-	if r.result.StoppedBy != 0 {
-		err = errors.Join(fmt.Errorf("mpirun: job stopped: %w", context.Cause(ctx)), err)
+	return r.result, r.stopped(ctx, err)
+}
+
+// stopped joins why the job was stopped, if it was, to what else went wrong.
+func (r *running) stopped(ctx context.Context, err error) error {
+	if r.result.StoppedBy == 0 {
+		return err
 	}
-	return r.result, err
+	return errors.Join(fmt.Errorf("mpirun: job stopped: %w", context.Cause(ctx)), err)
 }
 
 // collect waits for the output that the ended processes left in the pipes.
