@@ -36,19 +36,19 @@ type owner struct {
 	exit    *Comm // all ranks too; its MPI barrier must not meet one of the program's
 	stopped bool
 
-	lanes       map[laneKey]*lane
+	routes      map[routeKey]*route
 	recvs       []*recvOp // waiting, in order of arrival
 	arrived     []*arrival
 	collectives []*collective
 }
 
-type laneKey struct {
+type routeKey struct {
 	comm *Comm
 	to   int
 }
 
-// lane is the traffic to one destination, in order.
-type lane struct {
+// route is the traffic to one destination, in order.
+type route struct {
 	pending []*sendOp // handed to MPI
 	waiting []*sendOp
 	bytes   int   // of pending
@@ -171,8 +171,8 @@ func (o *owner) serveCalls() (busy bool) {
 // poll moves everything that can move and reports whether something did.
 func (o *owner) poll() (busy bool) {
 	progress(o.world.handle)
-	for _, l := range o.lanes {
-		busy = o.pollLane(l) || busy
+	for _, r := range o.routes {
+		busy = o.pollRoute(r) || busy
 	}
 	busy = o.pollArrivals() || busy
 	busy = o.pollRecvs() || busy
@@ -180,58 +180,58 @@ func (o *owner) poll() (busy bool) {
 }
 
 func (o *owner) beginSend(s *sendOp) {
-	key := laneKey{s.comm, s.to}
-	l := o.lanes[key]
-	if l == nil {
-		l = new(lane)
-		o.lanes[key] = l
+	key := routeKey{s.comm, s.to}
+	r := o.routes[key]
+	if r == nil {
+		r = new(route)
+		o.routes[key] = r
 	}
-	l.waiting = append(l.waiting, s)
-	o.fillLane(l)
+	r.waiting = append(r.waiting, s)
+	o.fillRoute(r)
 }
 
-// fillLane hands waiting messages to MPI, in order, as far as the window allows.
-func (o *owner) fillLane(l *lane) {
-	for len(l.waiting) > 0 {
-		s := l.waiting[0]
-		full := len(l.pending) >= maxPending || l.bytes+len(s.data) > maxPendingBytes
-		if full && len(l.pending) > 0 {
+// fillRoute hands waiting messages to MPI, in order, as far as the window allows.
+func (o *owner) fillRoute(r *route) {
+	for len(r.waiting) > 0 {
+		s := r.waiting[0]
+		full := len(r.pending) >= maxPending || r.bytes+len(s.data) > maxPendingBytes
+		if full && len(r.pending) > 0 {
 			return
 		}
-		l.waiting = l.waiting[1:]
+		r.waiting = r.waiting[1:]
 		if !s.take() {
 			continue
 		}
-		err := l.err
-		if l.err = nil; err == nil {
+		err := r.err
+		if r.err = nil; err == nil {
 			s.transfer, err = startSend(s.comm.handle, s.to, s.tag, s.data)
 		}
 		if err == nil {
-			l.pending = append(l.pending, s)
-			l.bytes += len(s.data)
+			r.pending = append(r.pending, s)
+			r.bytes += len(s.data)
 		}
 		s.done <- err
 	}
 }
 
-func (o *owner) pollLane(l *lane) (busy bool) {
-	kept := l.pending[:0]
-	for _, s := range l.pending {
+func (o *owner) pollRoute(r *route) (busy bool) {
+	kept := r.pending[:0]
+	for _, s := range r.pending {
 		ended, err := s.transfer.test()
 		if !ended {
 			kept = append(kept, s)
 			continue
 		}
 		busy = true
-		l.bytes -= len(s.data)
+		r.bytes -= len(s.data)
 		if err != nil {
-			l.err = err
+			r.err = err
 		}
 	}
-	clear(l.pending[len(kept):])
-	l.pending = kept
-	if busy || len(l.waiting) > 0 {
-		o.fillLane(l)
+	clear(r.pending[len(kept):])
+	r.pending = kept
+	if busy || len(r.waiting) > 0 {
+		o.fillRoute(r)
 	}
 	return busy
 }

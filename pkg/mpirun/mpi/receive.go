@@ -114,8 +114,8 @@ func (g *collective) finish(err error) {
 // undelivered counts, for each world or part rank, the messages MPI still has to hand over.
 func (o *owner) undelivered() map[int]int {
 	counts := make(map[int]int)
-	for key, l := range o.lanes {
-		if n := len(l.pending); n > 0 {
+	for key, r := range o.routes {
+		if n := len(r.pending); n > 0 {
 			counts[key.to] += n
 		}
 	}

@@ -77,10 +77,10 @@ func expectedSize(opts Options) (int, error) {
 // start creates the owner and returns the world once MPI is up.
 func start() (*Comm, error) {
 	o := &owner{
-		calls: make(chan func()),
-		ended: make(chan struct{}),
-		last:  make(chan func()),
-		lanes: make(map[laneKey]*lane),
+		calls:  make(chan func()),
+		ended:  make(chan struct{}),
+		last:   make(chan func()),
+		routes: make(map[routeKey]*route),
 	}
 	o.world, o.exit = &Comm{owner: o}, &Comm{owner: o}
 	ready := make(chan error)
