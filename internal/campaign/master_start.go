@@ -16,9 +16,9 @@ import (
 // begin is rank 0's start: it opens the epoch and tells all others.
 func (m *Master) begin(ctx context.Context) {
 	if m.opts.StatsJSON != "" {
-		if err := clearStats(m.env.FS, m.opts.StatsJSON); err != nil {
+		if err := ClearStats(m.env.FS, m.opts.StatsJSON); err != nil {
 			m.opts.StatsJSON = ""
-			m.giveUp(ExitCantCreate, fmt.Errorf("statistics file: %w", err))
+			m.giveUp(ExitCantCreate, err)
 			return
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Network delivers messages between ranks that live in one process: FIFO within a pair of ranks, in any order across pairs. Delays are drawn
 // from a seed. Push, Next and Pop use the caller's clock and are not safe for concurrent use: they are for simulations. Endpoint gives
-// the same network to goroutines on the real clock.
+// the same network to goroutines on the real clock, for tests of whole campaigns.
 type Network struct {
 	mu       sync.Mutex
 	rng      *rand.Rand
@@ -101,8 +101,8 @@ var ErrAborted = errors.New("a rank has aborted the campaign")
 // Endpoint is the transport of one rank on the real clock.
 func (n *Network) Endpoint(rank int) Transport { return &endpoint{n, rank} }
 
-// Code is the exit code given to Abort, and whether there was one.
-func (n *Network) Code() (int, bool) {
+// abortCode is the exit code given to Abort, and whether there was one.
+func (n *Network) abortCode() (int, bool) {
 	select {
 	case <-n.aborted:
 		return n.code, true
@@ -120,7 +120,7 @@ func (e *endpoint) Rank() int { return e.rank }
 func (e *endpoint) Size() int { return e.n.size }
 
 func (e *endpoint) Send(_ context.Context, m Message) error {
-	if _, aborted := e.n.Code(); aborted {
+	if _, aborted := e.n.abortCode(); aborted {
 		return ErrAborted
 	}
 	m.From = e.rank
@@ -164,7 +164,7 @@ func (e *endpoint) Recv(ctx context.Context) (Message, error) {
 func (e *endpoint) Abort(code int) {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
-	if _, aborted := e.n.Code(); !aborted {
+	if _, aborted := e.n.abortCode(); !aborted {
 		e.n.code = code
 		close(e.n.aborted)
 	}

@@ -74,7 +74,7 @@ func TestAbortEndsAllEndpoints(t *testing.T) {
 	if err := n.Endpoint(1).Send(context.Background(), Message{To: 0}); !errors.Is(err, ErrAborted) {
 		t.Error(err)
 	}
-	if code, ok := n.Code(); !ok || code != 70 {
+	if code, ok := n.abortCode(); !ok || code != 70 {
 		t.Errorf("%d, %t", code, ok)
 	}
 }

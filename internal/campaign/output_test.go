@@ -117,6 +117,26 @@ func TestAShutdownCountsOnlyExactAcknowledgements(t *testing.T) {
 	}
 }
 
+func TestAWorkersAnswerToAStopIsTheOneThatCounts(t *testing.T) {
+	s := NewShutdown(hashA, 2, time.Unix(0, 0), time.Second)
+	stop, _ := s.Stop(2)
+	for _, bad := range []struct {
+		data  []byte
+		group int
+	}{{stop, 1}, {nil, 2}, {ack(hashA, 2), 2}} {
+		if _, _, err := AckStop(bad.data, bad.group); err == nil {
+			t.Errorf("worker %d answers %q", bad.group, bad.data)
+		}
+	}
+	answer, token, err := AckStop(stop, 2)
+	if err != nil || token != ShutdownToken(hashA, 2) {
+		t.Fatalf("token %q, %v", token, err)
+	}
+	if s.Ack(2, answer, time.Unix(0, 0)); !s.Acked(2) || len(s.Quarantined) != 0 {
+		t.Errorf("%s does not count: %v", answer, s.Quarantined)
+	}
+}
+
 func TestACleanShutdownHasTheReferencesLine(t *testing.T) {
 	begin := time.Unix(0, 0)
 	s := NewShutdown(hashA, 3, begin, time.Minute)

@@ -38,6 +38,19 @@ func (s *Shutdown) Stop(group int) ([]byte, bool) {
 	return mustMarshal(stopMsg{Schema: schemaStop, Rank: group, ShutdownToken: ShutdownToken(s.epoch, group)}), true
 }
 
+// AckStop is a worker's answer to a STOP: its group rank must be in it. Whether the token is right only the sender of the STOP can tell, and a
+// worker that knows the epoch.
+func AckStop(data []byte, group int) (ack []byte, token string, err error) {
+	stop, err := decodeStop(data, schemaStop)
+	if err == nil && stop.Rank != group {
+		err = fmt.Errorf("it is for rank %d", stop.Rank)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return mustMarshal(stopMsg{Schema: schemaStopAck, Rank: group, ShutdownToken: stop.ShutdownToken}), stop.ShutdownToken, nil
+}
+
 // Ack takes a STOP_ACK from the worker with the given group rank; 0 means that the sender is none of this master's workers.
 func (s *Shutdown) Ack(group int, data []byte, now time.Time) {
 	ack, err := decodeStop(data, schemaStopAck)

@@ -120,9 +120,9 @@ func sumStats(masters []MasterStats) Total {
 	return t
 }
 
-// clearStats removes what an earlier run has left under name, so that a campaign that is killed has no statistics. In doing so it finds out, before anything is
+// ClearStats removes what an earlier run has left under name, so that a campaign that is killed has no statistics. In doing so it finds out, before anything is
 // analysed, whether they can be written in the end.
-func clearStats(fsys vfs.FS, name string) error {
+func ClearStats(fsys vfs.FS, name string) error {
 	abs, err := filepath.Abs(name)
 	if err == nil {
 		err = groupcommit.MkdirAll(fsys, filepath.Dir(abs), 0o777)
@@ -133,7 +133,10 @@ func clearStats(fsys vfs.FS, name string) error {
 	if err == nil {
 		err = groupcommit.Remove(fsys, abs)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("statistics file: %w", err)
+	}
+	return nil
 }
 
 // WriteStats replaces name atomically and durably.

@@ -96,11 +96,11 @@ func (w *Worker) receive(now time.Time, msg Message) {
 	case msg.Tag == TagWork && msg.From == w.master && w.start != nil && !w.busy:
 		w.work(now, msg.Data)
 	case msg.Tag == TagStop && msg.From == w.master && w.start != nil && !w.busy:
-		stop, err := decodeStop(msg.Data, schemaStop)
-		if err != nil || stop.Rank != w.group || stop.ShutdownToken != ShutdownToken(w.start.ShutdownEpoch, w.group) {
+		ack, token, err := AckStop(msg.Data, w.group)
+		if err != nil || token != ShutdownToken(w.start.ShutdownEpoch, w.group) {
 			return
 		}
-		w.send(TagStopAck, stopMsg{Schema: schemaStopAck, Rank: w.group, ShutdownToken: stop.ShutdownToken})
+		w.out.Send = append(w.out.Send, Message{From: w.rank, To: w.master, Tag: TagStopAck, Data: ack})
 		w.end(Outcome{Orderly: true})
 	}
 }

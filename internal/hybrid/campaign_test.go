@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,7 @@ func TestHeartbeatsOfACampaignAreOneCallAPeriod(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	events, err := ReadEvents(f)
+	events, err := readEvents(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +221,39 @@ func TestCampaignWhoseShowmapFailsStopsAtTheBaseline(t *testing.T) {
 	j := b.start(o)
 	j.wait(b, o, campaign.ExitNoInput)
 	contains(t, j.text.text(), "no input of AFL instance main can be measured: afl-showmap failed")
+}
+
+// Each file and directory that is written at the end or now and then is tried before any work is done.
+func TestOutputsThatCannotBeWrittenStopTheCampaignAtItsStart(t *testing.T) {
+	for name, set := range map[string]func(o *Options, bad string){
+		"--stats-json": func(o *Options, bad string) { o.StatsJSON = bad },
+		"--event-log":  func(o *Options, bad string) { o.EventLog = bad },
+		"--save-all":   func(o *Options, bad string) { o.SaveAll = bad },
+	} {
+		for _, bad := range []string{"file/below", "dir"} {
+			if name == "--save-all" && bad == "dir" {
+				continue
+			}
+			b := newBench(t, "xxxxx")
+			if err := errors.Join(os.WriteFile(filepath.Join(b.out, "file"), nil, 0o600), os.Mkdir(filepath.Join(b.out, "dir"), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			o := b.options("symcc")
+			set(o, filepath.Join(b.out, bad))
+			j := b.start(o)
+			<-j.done
+			text := j.text.text()
+			if out := j.out[coordinator]; out.Code != campaign.ExitCantCreate || !out.Orderly || !strings.Contains(out.Reason, filepath.Join(b.out, bad[:3])) || len(b.solver.runs) != 0 {
+				t.Errorf("%s %s: %+v, %d runs", name, bad, out, len(b.solver.runs))
+			}
+			if n := strings.Count(text, b.out); n == 0 || strings.Count(text, "\n") != 2 { // the sentence, and the line of the worker shutdown
+				t.Errorf("%s %s: told\n%s", name, bad, text)
+			}
+			if left, err := filepath.Glob(filepath.Join(b.out, "*.tmp")); err != nil || len(left) > 0 {
+				t.Errorf("%s %s: left %v, %v", name, bad, left, err)
+			}
+		}
+	}
 }
 
 func TestRanksWithOtherSettingsAreRefused(t *testing.T) {

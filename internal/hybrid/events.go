@@ -1,7 +1,6 @@
 package hybrid
 
 import (
-	"encoding/json"
 	"io"
 	"sync"
 	"time"
@@ -92,18 +91,4 @@ func (l *EventLog) heartbeat(f Fenced, began time.Time) {
 		ev.Detail = err.Error()
 	}
 	l.add(ev)
-}
-
-// ReadEvents parses an event log.
-func ReadEvents(r io.Reader) ([]Event, error) {
-	var events []Event
-	for dec := json.NewDecoder(r); ; {
-		var ev Event
-		if err := dec.Decode(&ev); err == io.EOF {
-			return events, nil
-		} else if err != nil {
-			return events, err
-		}
-		events = append(events, ev)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -283,5 +284,19 @@ func contains(t *testing.T, text, part string) {
 	t.Helper()
 	if !strings.Contains(text, part) {
 		t.Errorf("%q is missing in:\n%s", part, text)
+	}
+}
+
+// readEvents parses an event log.
+func readEvents(r io.Reader) ([]Event, error) {
+	var events []Event
+	for dec := json.NewDecoder(r); ; {
+		var ev Event
+		if err := dec.Decode(&ev); err == io.EOF {
+			return events, nil
+		} else if err != nil {
+			return events, err
+		}
+		events = append(events, ev)
 	}
 }

@@ -136,6 +136,12 @@ func (m *Master) begin(ctx context.Context) {
 		return
 	}
 	m.epoch = epoch
+	if m.opts.StatsJSON != "" {
+		if err := campaign.ClearStats(m.env.FS, m.opts.StatsJSON); err != nil {
+			m.stop(campaign.ExitCantCreate, err.Error())
+			return
+		}
+	}
 	s, err := open(ctx, m.opts, m.env)
 	if err != nil {
 		m.stop(startCode(err), err.Error())

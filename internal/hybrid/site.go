@@ -144,7 +144,7 @@ func startCode(err error) int {
 		return campaign.ExitUsage
 	case is(groupcommit.ErrNotDurable):
 		return campaign.ExitNotDurable
-	case is(fs.ErrPermission, fs.ErrNotExist, syscall.ENOSPC, syscall.EROFS, syscall.ENOTDIR):
+	case is(fs.ErrPermission, fs.ErrNotExist, syscall.ENOSPC, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR):
 		return campaign.ExitCantCreate
 	}
 	return campaign.ExitIncomplete

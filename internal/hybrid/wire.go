@@ -199,21 +199,6 @@ func decodeResult(data []byte) (resultMsg, error) {
 	return m, nil
 }
 
-// ackStop answers a STOP to the worker with the given rank by the token it brings; only its sender can check that.
-func ackStop(data []byte, rank int) ([]byte, error) {
-	type message struct { // as campaign.Shutdown sends and expects it
-		Schema        string `json:"schema"`
-		Rank          int    `json:"rank"`
-		ShutdownToken string `json:"shutdown_token"`
-	}
-	m, err := campaign.DecodeStrict[message](data, messageLimit)
-	if err == nil && (m.Schema != "symcc-shutdown-v1" || m.Rank != rank) {
-		err = fmt.Errorf("schema %q for rank %d", m.Schema, m.Rank)
-	}
-	m.Schema = "symcc-shutdown-ack-v1"
-	return encode(m), err
-}
-
 // Execution is one line of the execution log: JSON, one object a line, appended by all workers.
 type Execution struct {
 	SHA256   string  `json:"sha256"` // the input

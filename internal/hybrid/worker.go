@@ -106,7 +106,7 @@ func (w *Worker) receive(msg campaign.Message) {
 	case msg.Tag == campaign.TagWork:
 		w.start(msg.Data)
 	case msg.Tag == campaign.TagStop:
-		ack, err := ackStop(msg.Data, w.rank)
+		ack, _, err := campaign.AckStop(msg.Data, w.rank)
 		if err != nil {
 			fmt.Fprintf(w.env.Stderr, "[Worker %d] STOP is ignored: %v\n", w.rank, err)
 			return
