@@ -23,7 +23,7 @@ Exit codes: 0 done; 64 bad argument, or not the token that holds the lease; 66 n
 or a change that failed.`
 
 func leasesCommand() *cobra.Command {
-	c := &cobra.Command{Use: "leases", Short: "List, show, count and break leases", Long: leasesLong}
+	c := &cobra.Command{Use: "leases", Short: "List, show, count and break leases, and sweep up behind their holders", Long: leasesLong}
 	var asJSON bool
 	var status string
 	list := &cobra.Command{Use: "list DIR", Short: "One line a record; corrupt ones too", Args: cobra.ExactArgs(1),
@@ -44,10 +44,18 @@ does with that token is refused, and the next claim gets a higher fence. A recor
 		RunE: func(c *cobra.Command, args []string) error {
 			return breakLease(c, c.OutOrStdout(), args[0], args[1], args[2])
 		}}
-	for _, sub := range []*cobra.Command{list, counts} {
+	sweep := &cobra.Command{Use: "sweep DIR", Short: "Remove the renewal files of holders that have ended",
+		Long: `Removes the files in DIR/renewals of holders that renewed with one flush, have ended, and are named by no record any more. It reads all records, and
+may run at any time: the files of a holder that lives, or that has ended and whose leases have not been claimed by another or finished, stay.
+A table without one-flush renewals has no such files. One record that is corrupt or can't be read keeps them all, for it might name any.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return sweepLeases(c, c.OutOrStdout(), args[0], asJSON)
+		}}
+	for _, sub := range []*cobra.Command{list, counts, sweep} {
 		sub.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	}
-	c.AddCommand(list, show, counts, breaks)
+	c.AddCommand(list, show, counts, breaks, sweep)
 	return c
 }
 
@@ -209,5 +217,22 @@ func breakLease(c *cobra.Command, w io.Writer, dir, idText, tokenText string) (e
 		return exitf(campaign.ExitIncomplete, "not known to be broken: %v", err)
 	}
 	_, err = fmt.Fprintf(w, "the lease of %s under fence %d is given back; its holder is fenced out\n", id, tok.Fence)
+	return err
+}
+
+func sweepLeases(c *cobra.Command, w io.Writer, dir string, asJSON bool) (err error) {
+	t, err := openTable(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	n, err := t.SweepSessions(c.Context())
+	if err != nil {
+		return exitf(campaign.ExitIncomplete, "%d removed, then: %v", n, err)
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(map[string]int{"removed": n})
+	}
+	_, err = fmt.Fprintf(w, "removed %d\n", n)
 	return err
 }
