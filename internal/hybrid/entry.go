@@ -58,10 +58,13 @@ func (e *entry) counters() (Counters, uint64, error) {
 // HeartbeatMany implements campaign.Beater.
 func (e *entry) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Token) (lease.HeartbeatBatch, error) {
 	active := make(map[int]Lease, len(held))
+	var settled []lease.ID
 	e.mu.Lock()
 	for id, tok := range held {
 		if worker, ok := e.workers[id]; ok {
 			active[worker] = Lease{ID: id, Token: tok}
+		} else {
+			settled = append(settled, id)
 		}
 	}
 	var groups []Group
@@ -84,6 +87,8 @@ func (e *entry) HeartbeatMany(ctx context.Context, held map[lease.ID]lease.Token
 	e.trouble = f.Err()
 	e.mu.Unlock()
 	e.log.heartbeat(f, began)
+	// What the coordinator has settled since the lane took its snapshot is not held any more. The lane wants to know what became of each.
+	f.Batch.Lost = append(f.Batch.Lost, settled...)
 	return f.Batch, f.WorkErr
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"shardlease/internal/campaign"
 	"shardlease/pkg/lease"
 )
 
@@ -187,6 +188,32 @@ func TestItemFinishedWhileTheHeartbeatRanDidNotFail(t *testing.T) {
 	total, calls, _ := e.counters()
 	if want := (Counters{WorkOK: 1, TargetFailed: 1}); total != want || calls != 1 || err != nil || len(batch.Lost) != 1 {
 		t.Errorf("counters %+v, want %+v; %d calls, batch %+v, %v", total, want, calls, batch, err)
+	}
+}
+
+// An item may be settled between the lane's snapshot and the entry's look at it. It is not asked for any more, and that is no failure:
+// the batch of the others counts, and the sums over the event log stay those of the lane.
+func TestItemFinishedJustBeforeTheHeartbeatDidNotFail(t *testing.T) {
+	a, b := fakeLease("a", 1), fakeLease("b", 2)
+	held := campaign.NewHoldings()
+	table := &batchTable{t: t, answer: func(held map[lease.ID]lease.Token) (lease.HeartbeatBatch, error) {
+		if _, asked := held[b.ID]; asked {
+			t.Error("a settled item is renewed")
+		}
+		return lease.HeartbeatBatch{Renewed: []lease.ID{a.ID}, DirectorySyncs: 1}, nil
+	}}
+	e := newEntry(table, nil, nil)
+	e.hold(1, a.ID, nil)
+	for _, l := range []Lease{a, b} {
+		held.Add(l.ID, l.Token) // b's worker has been released already
+	}
+	lane := campaign.NewLane(e, held, time.Second, time.Now())
+	beat := lane.Beat(t.Context())
+	if m := lane.Metrics(); beat.Err != nil || m.Failures != 0 || m.Batches != 1 || m.Renewals != 1 {
+		t.Errorf("%+v, %+v", beat, m)
+	}
+	if total, calls, err := e.counters(); total != (Counters{WorkOK: 1}) || calls != 1 || err != nil {
+		t.Errorf("counters %+v, %d calls, %v", total, calls, err)
 	}
 }
 
