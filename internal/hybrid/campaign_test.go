@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -311,5 +312,23 @@ func TestItemIdentityIsTheContentNotTheName(t *testing.T) {
 	id := lease.SumID(encode(map[string]any{"target_branch": 0, "path": "seed"}))
 	if id.String() != "767d15ae26e5cff9e122406a178fecf9ddc199b5d7be60ae508c16fb62d84b98" {
 		t.Errorf("canonical form gives %s", id)
+	}
+}
+
+// Without lease tables there is no memory of what was analysed: a restarted coordinator runs its inputs again, and publishes nothing twice.
+func TestRestartWithoutLeasesRunsAgainAndPublishesNothingTwice(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "xxxxx")
+	o := b.options("symcc")
+	o.Leases, o.TargetLeases = false, false
+	b.start(o).wait(b, o, campaign.ExitOK)
+	before, ran := b.published("symcc", afl.Queue), b.solver.runs["xxxxx"]
+	s := b.start(o).wait(b, o, campaign.ExitOK)
+	b.check(o)
+	if after := b.published("symcc", afl.Queue); !slices.Equal(after, before) || len(after) != len(secret) {
+		t.Errorf("published %q, then %q", before, after)
+	}
+	if b.solver.runs["xxxxx"] != ran+1 || s.Published+s.Crashes+s.Hangs != 0 {
+		t.Errorf("%d runs, then %d; %d+%d+%d published again", ran, b.solver.runs["xxxxx"], s.Published, s.Crashes, s.Hangs)
 	}
 }

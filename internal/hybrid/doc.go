@@ -43,4 +43,11 @@
 // An input is not analysed twice by coordinators that keep their leases; one that stops for longer than its TTL loses them, and
 // its results are refused. AFL++ decides by itself what it imports and when: every few inputs, and at least once in AFL_SYNC_TIME
 // minutes.
+//
+// # Differences from the reference
+//
+//   - There is no private journal of leases (SYMCC_WORK_LEASES) beside the shared table: a record with its manifest is what a coordinator or
+//     its successor needs. Without lease tables a restarted coordinator runs its inputs again, and publishes nothing twice.
+//   - There is no --afl-sync-dir: inputs are the queue of the instance and the coordinator's own. What other peers find comes through the instance,
+//     which imports it.
 package hybrid
