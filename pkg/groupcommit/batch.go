@@ -40,7 +40,7 @@ type Batch struct {
 // buffers are what a batch works with. They are reused by the next window, and by the next batch.
 type buffers struct {
 	contents []content
-	read     []byte // a spare's old content
+	read     [][]byte // a spare's old content, one for each worker
 }
 
 // NewBatch returns an empty batch with the Serial content strategy, the report's: write, file sync, rename, one record

@@ -24,9 +24,8 @@
 //   - A1. rename(2), and renameat2(2) with RENAME_EXCHANGE, switch a name atomically, also across a power cut.
 //   - A2. fsync(2) of a file that returns nil has made its content durable, drive caches included.
 //   - A3. fsync(2) of a directory that returns nil has made every name changed in it before the call started durable.
-//     That covers changes made by other processes too.
-//     A syncfs of the same file system by a foreign program, at that very moment, broke this on btrfs with Linux 6.18; this
-//     project's own strategies therefore use no syncfs there.
+//     That covers changes made by other processes too. It does not hold on btrfs with Linux 6.18, where the barrier is
+//     syncfs(2) therefore; see vfs.OS.
 //   - A4. A failed write-back is reported to at least one fsync of a descriptor that was open when it happened.
 //   - A5. A directory that is there already is durable. Who creates it must have finished [MkdirAll] before others
 //     publish in it. Whoever may find a directory that a killed creator left syncs its parent once, at start.

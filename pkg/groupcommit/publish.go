@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/internal/spread"
 )
 
 // content is one update of a window on its way: written to a file under the temp name, made durable, switched to.
 type content struct {
+	dir     string
 	tmp     string
 	file    vfs.File // open from before it was written until it is durable, so that no failed write-back is missed
 	data    []byte   // what is written; the buffer of a padded content is reused
@@ -38,31 +40,34 @@ func (b *Batch) publish(updates []Update, errs []error) {
 		b.buffers.contents = append(b.buffers.contents, content{})
 	}
 	window := b.buffers.contents[:len(updates)]
-	for i := range updates {
-		c := &window[i]
-		*c = content{tmp: updates[i].Name + tempSuffix, data: c.data[:0]}
-		if errs[i] = b.refuse(filepath.Dir(updates[i].Name)); errs[i] == nil {
-			errs[i] = b.write(c, &updates[i])
-		}
+	for len(b.buffers.read) < spread.Workers(len(updates)) {
+		b.buffers.read = append(b.buffers.read, nil)
 	}
+	spread.Do(len(updates), func(worker, i int) {
+		c, name := &window[i], updates[i].Name
+		*c = content{dir: filepath.Dir(name), tmp: name + tempSuffix, data: c.data[:0]}
+		if errs[i] = b.refuse(c.dir); errs[i] == nil {
+			errs[i] = b.write(c, &updates[i], &b.buffers.read[worker])
+		}
+	})
 	b.sync(window, errs)
 	for i := range updates {
 		c, u := &window[i], &updates[i]
 		if errs[i] == nil {
-			errs[i] = b.change(filepath.Dir(u.Name), func() error { return b.switchTo(c, u.Name) })
+			errs[i] = b.change(c.dir, func() error { return b.switchTo(c, u.Name) })
 		}
 	}
 }
 
 // write writes u's content, to the record's spare if there is one that may be overwritten, otherwise to a new file.
-func (b *Batch) write(c *content, u *Update) (err error) {
+func (b *Batch) write(c *content, u *Update, buf *[]byte) (err error) {
 	data := u.Data
 	if b.w.strategy.spare() && len(u.Data) <= maxSpare {
 		c.pair = b.w.spares.take(u.Name)
 		size := c.pair.spare.size
 		c.data, c.mark = pad(c.data, u.Data, size)
 		data = c.data
-		if c.mark.size == size && b.overwrite(c) {
+		if c.mark.size == size && b.overwrite(c, buf) {
 			return nil
 		}
 	}
@@ -72,17 +77,17 @@ func (b *Batch) write(c *content, u *Update) (err error) {
 
 // overwrite writes the content over the spare, if that is the file which was retired. In doubt it does not, and if anything goes
 // wrong the file is left to be replaced, as garbage.
-func (b *Batch) overwrite(c *content) bool {
+func (b *Batch) overwrite(c *content, buf *[]byte) bool {
 	f, err := b.fsys.OpenFile(c.tmp, os.O_RDWR, 0)
 	if err != nil {
 		return false
 	}
 	size := c.pair.spare.size
-	if len(b.buffers.read) <= size {
-		b.buffers.read = make([]byte, size+spareUnit)
+	if len(*buf) <= size {
+		*buf = make([]byte, size+spareUnit)
 	}
-	n, err := f.Read(b.buffers.read[:size+1]) // a file that is longer, or read in pieces, has another mark
-	if err == nil && markOf(b.buffers.read[:n]) == c.pair.spare {
+	n, err := f.Read((*buf)[:size+1]) // a file that is longer, or read in pieces, has another mark
+	if err == nil && markOf((*buf)[:n]) == c.pair.spare {
 		n, err = f.WriteAt(c.data, 0)
 		if whole(c.tmp, n, len(c.data), err) == nil {
 			c.file, c.inPlace = f, true

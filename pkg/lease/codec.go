@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 	"math"
 	"slices"
 	"strconv"
@@ -164,20 +163,23 @@ func parseRecord(data []byte, limit int) (Record, error) {
 	if len(data) > limit {
 		return Record{}, fmt.Errorf("%d bytes: %w", len(data), vfs.ErrTooLarge)
 	}
-	if !json.Valid(data) {
-		return Record{}, errors.New("not one JSON value")
+	var p parser
+	var extra []byte
+	if !splitCanonical(data, &p.values) {
+		p.values = [numFields][]byte{}
+		if !json.Valid(data) {
+			return Record{}, errors.New("not one JSON value")
+		}
+		var err error
+		if extra, err = splitMembers(data, &p.values); err != nil {
+			return Record{}, err
+		}
 	}
-	var values [numFields][]byte
-	extra, err := splitMembers(data, &values)
-	if err != nil {
-		return Record{}, err
-	}
-	p := parser{values: &values}
 	if format := p.text(fFormat); p.err == nil && format != recordFormat { // first: all else may differ in another version
 		return Record{}, fmt.Errorf("format %.40q is unknown, this version reads %q", format, recordFormat)
 	}
-	for f, v := range values {
-		if v == nil && !field(f).optional() {
+	for f := range p.values {
+		if p.values[f] == nil && !field(f).optional() {
 			return Record{}, fmt.Errorf("member %q is missing", fieldNames[f])
 		}
 	}
@@ -190,21 +192,21 @@ func parseRecord(data []byte, limit int) (Record, error) {
 		PreviousOwner: p.text(fPreviousOwner),
 		Attempts:      int(p.number(fAttempts, maxCount)),
 		Steals:        int(p.number(fSteals, maxCount)),
-		Payload:       values[fPayload],
-		Manifest:      values[fManifest],
+		Payload:       p.values[fPayload],
+		Manifest:      p.values[fManifest],
 		Updated:       time.Unix(0, int64(p.number(fUpdated, math.MaxInt64))).UTC(),
 		TTL:           time.Duration(p.number(fTTL, math.MaxInt64)),
 		extra:         extra,
 	}
 	p.hex(fID, r.ID[:])
 	p.hex(fNonce, r.Token.Nonce[:])
-	if values[fCompleted] != nil {
+	if p.values[fCompleted] != nil {
 		r.Completed = time.Unix(0, int64(p.number(fCompleted, math.MaxInt64))).UTC()
 	}
-	if values[fSession] != nil {
+	if p.values[fSession] != nil {
 		p.hex(fSession, r.session[:])
 	}
-	if values[fTarget] != nil || values[fTargets] != nil {
+	if p.values[fTarget] != nil || p.values[fTargets] != nil {
 		r.Target = p.number(fTarget, math.MaxUint64)
 		r.Targets = p.numbers(fTargets)
 	}
@@ -259,13 +261,13 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns the end of the JSON value that starts at i. data is valid JSON.
+// skipValue returns the end of the JSON value that starts at i, some index up to len(data) if there is none.
 func skipValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '"':
-			for i++; data[i] != '"'; i++ {
+			for i++; i < len(data) && data[i] != '"'; i++ {
 				if data[i] == '\\' {
 					i++
 				}
@@ -283,15 +285,15 @@ func skipValue(data []byte, i int) int {
 			}
 		}
 		if depth == 0 {
-			return i + 1
+			return min(i+1, len(data))
 		}
 	}
-	return i
+	return len(data)
 }
 
 // parser turns raw members into typed values and keeps the first error.
 type parser struct {
-	values *[numFields][]byte
+	values [numFields][]byte
 	err    error
 }
 
@@ -309,20 +311,22 @@ func (p *parser) checksum(data []byte) {
 	}
 	body, trailer := data[:len(data)-trailerLen], data[len(data)-trailerLen:]
 	var buf [trailerLen]byte
-	if want := appendTrailer(buf[:0], body); !bytes.Equal(trailer, want) {
-		p.fail(fChecksum, fmt.Sprintf("the file to end in %q", want))
+	if !bytes.Equal(trailer, appendTrailer(buf[:0], body)) {
+		p.fail(fChecksum, fmt.Sprintf("the file to end in %q", appendTrailer(nil, body)))
 	}
 }
 
 func (p *parser) text(f field) string {
 	raw := p.values[f]
-	var s string
-	switch {
-	case len(raw) < 2 || raw[0] != '"':
+	if len(raw) < 2 || raw[0] != '"' {
 		p.fail(f, "a string")
-	case bytes.IndexByte(raw, '\\') < 0:
+		return ""
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
 		return plainText(raw[1 : len(raw)-1])
-	case json.Unmarshal(raw, &s) != nil:
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
 		p.fail(f, "a string")
 	}
 	return s
@@ -383,16 +387,4 @@ func (p *parser) hex(f field, dst []byte) {
 	if !ok {
 		p.fail(f, fmt.Sprintf("%d lower-case hex digits", 2*len(dst)))
 	}
-}
-
-// compactJSON checks JSON given by a caller and takes its blanks out, so that equal manifests have equal bytes. Nil stays nil.
-func compactJSON(what string, raw json.RawMessage) (json.RawMessage, error) {
-	if raw == nil {
-		return nil, nil
-	}
-	var out bytes.Buffer
-	if err := json.Compact(&out, raw); err != nil {
-		return nil, fmt.Errorf("lease: %s is not valid JSON: %w: %w", what, fs.ErrInvalid, err)
-	}
-	return out.Bytes(), nil
 }

@@ -220,12 +220,32 @@ func TestEncodedRecordsDecodeToThemselves(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(back, r) {
 			t.Fatalf("%+v became %+v, %v", r, back, err)
 		}
+		if !sameSplit(t, data) && !bytes.Contains(data, []byte(`\`)) {
+			t.Fatalf("the fast way does not know %s", data)
+		}
 		at := rapid.IntRange(0, len(data)-1).Draw(t, "damaged byte")
 		data[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
 		if _, err := decodeRecord(data, r.ID, len(data)); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("damage at %d was not seen: %s", at, data)
 		}
+		sameSplit(t, data)
 	})
+}
+
+// sameSplit reports whether the fast way takes data for a record, after making sure that the general way then finds the same in it.
+func sameSplit(t interface{ Fatalf(string, ...any) }, data []byte) bool {
+	var fast, general [numFields][]byte
+	if !splitCanonical(data, &fast) {
+		return false
+	}
+	if !json.Valid(data) {
+		t.Fatalf("the fast way takes this for JSON: %s", data)
+	}
+	extra, err := splitMembers(data, &general)
+	if err != nil || extra != nil || !reflect.DeepEqual(fast, general) {
+		t.Fatalf("the fast way finds %q, the general one %q and %q, %v, in %s", fast, general, extra, err, data)
+	}
+	return true
 }
 
 func FuzzDecodeRecord(f *testing.F) {
@@ -240,6 +260,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if end := bytes.LastIndex(data, []byte(checksumHead)); end >= 0 {
 			data = sealed(string(data[:end])) // else the fuzzer never gets past the checksum
 		}
+		sameSplit(t, data)
 		r, err := decodeRecord(data, firstOfShard0, 1<<16)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {

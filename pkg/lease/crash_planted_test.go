@@ -101,7 +101,7 @@ type rival struct {
 
 type noLock struct{ vfs.FS }
 
-func (noLock) TryLock(string, uint64) (io.Closer, error) { return io.NopCloser(nil), nil }
+func (noLock) TryLock(string, ...uint64) (vfs.Lock, error) { return noLocks{io.NopCloser(nil)}, nil }
 
 func underLock(c *clock) func() time.Time { return c.now }
 

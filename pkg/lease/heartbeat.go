@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"shardlease/pkg/groupcommit"
+	"shardlease/pkg/groupcommit/vfs"
+	"shardlease/pkg/internal/spread"
 )
 
 // HeartbeatBatch is the result of a batch in which nothing failed: every renewal is durable.
@@ -138,10 +140,17 @@ type heartbeats struct {
 // windowBuffers are those of the present window. They are reused by the next, and by the next HeartbeatMany.
 type windowBuffers struct {
 	locks   []io.Closer
-	members []*heartbeat
+	keys    []uint64
+	records []lockedRecord
+	renewed []*heartbeat
 	updates []groupcommit.Update
-	read    []byte
-	written [][]byte
+	read    [][]byte // one for each worker
+}
+
+// lockedRecord is a record of the window whose lock is held.
+type lockedRecord struct {
+	it     *heartbeat
+	update groupcommit.Update // if it is to be renewed; Data is reused
 }
 
 var windows = sync.Pool{New: func() any { return new(windowBuffers) }}
@@ -150,7 +159,10 @@ func (b *heartbeats) run(ctx context.Context) (HeartbeatBatch, error) {
 	b.batch = b.s.writer.NewBatch()
 	b.windowBuffers = windows.Get().(*windowBuffers)
 	defer func() {
-		clear(b.members) // they would keep the whole batch
+		for i := range b.records {
+			b.records[i].it = nil // it would keep the whole batch
+		}
+		clear(b.renewed)
 		windows.Put(b.windowBuffers)
 	}()
 	deadline := b.s.lockDeadline()
@@ -182,39 +194,109 @@ func (b *heartbeats) pass(ctx context.Context, size int, deadline time.Time) {
 
 // renew renews the records of one window.
 func (b *heartbeats) renew(ctx context.Context, window []*heartbeat, deadline time.Time) {
-	b.locks, b.members, b.updates = b.locks[:0], b.members[:0], b.updates[:0]
+	b.locks, b.records, b.renewed, b.updates = b.locks[:0], b.records[:0], b.renewed[:0], b.updates[:0]
 	defer func() {
 		for _, l := range b.locks {
-			l.Close() // the kernel releases the lock even if this fails
+			l.Close() // the kernel releases the locks even if this fails
 		}
 	}()
-	for _, it := range window {
-		it.outcome, it.err = b.prepare(ctx, it, deadline)
+	if len(window) == 1 {
+		b.lockOne(ctx, window[0], deadline)
+	} else {
+		for len(window) > 0 {
+			n := 1
+			for n < len(window) && window[n].shard == window[0].shard {
+				n++
+			}
+			b.lockShard(ctx, window[:n])
+			window = window[n:]
+		}
+	}
+	for len(b.read) < spread.Workers(len(b.records)) {
+		b.read = append(b.read, nil)
+	}
+	spread.Do(len(b.records), func(worker, i int) {
+		m := &b.records[i]
+		m.it.outcome, m.it.err = b.prepare(ctx, m, &b.read[worker])
+	})
+	for i := range b.records {
+		if m := &b.records[i]; m.it.outcome == renewed {
+			b.renewed = append(b.renewed, m.it)
+			b.updates = append(b.updates, m.update)
+		}
 	}
 	if len(b.updates) == 0 {
 		return
 	}
 	for i, err := range b.batch.Publish(b.updates) {
 		if err != nil {
-			b.members[i].outcome = failed
-			b.members[i].err = fmt.Errorf("lease: write record %s: %w", b.members[i].id, err)
+			b.renewed[i].outcome = failed
+			b.renewed[i].err = fmt.Errorf("lease: write record %s: %w", b.renewed[i].id, err)
 		}
 	}
 }
 
-// prepare locks one record, decides, and queues the renewal, which is done if nothing happens to it.
-func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.Time) (outcome, error) {
-	if err := ctx.Err(); err != nil {
-		return failed, fmt.Errorf("lease: heartbeat of %s not begun: %w", it.id, err)
+// locked adds it to the window.
+func (b *heartbeats) locked(it *heartbeat) {
+	n := len(b.records)
+	b.records = slices.Grow(b.records, 1)[:n+1] // with the buffers of the window before
+	b.records[n].it = it
+}
+
+func (b *heartbeats) lockOne(ctx context.Context, it *heartbeat, deadline time.Time) {
+	if it.outcome, it.err = begun(ctx, it); it.err != nil {
+		return
 	}
 	l, err := b.s.lock(ctx, it.id, deadline)
 	if err != nil {
-		return failed, err
+		it.outcome, it.err = failed, err
+		return
 	}
 	b.locks = append(b.locks, l)
+	b.locked(it)
+}
+
+// lockShard takes those locks of a shard's records that are free.
+func (b *heartbeats) lockShard(ctx context.Context, items []*heartbeat) {
+	b.keys = b.keys[:0]
+	for _, it := range items {
+		b.keys = append(b.keys, it.id.lockKey())
+	}
+	start := time.Now()
+	l, err := b.s.fs.TryLock(b.s.locks[items[0].shard], b.keys...)
+	if err == nil {
+		b.locks = append(b.locks, l)
+	}
+	each := time.Since(start) / time.Duration(len(items))
+	for i, it := range items {
+		b.s.stats.lockWait.add(uint64(each))
+		switch {
+		case err == nil && l.Held(i):
+			b.locked(it)
+		case err == nil || errors.Is(err, vfs.ErrLocked):
+			it.outcome, it.err = failed, lockError(it.id, ErrLocked)
+		default:
+			it.outcome, it.err = failed, lockError(it.id, err)
+		}
+	}
+}
+
+func begun(ctx context.Context, it *heartbeat) (outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return failed, fmt.Errorf("lease: heartbeat of %s not begun: %w", it.id, err)
+	}
+	return untried, nil
+}
+
+// prepare decides about a locked record, and makes up the update of its renewal, which is done if nothing happens to it.
+func (b *heartbeats) prepare(ctx context.Context, m *lockedRecord, buf *[]byte) (outcome, error) {
+	it := m.it
+	if o, err := begun(ctx, it); err != nil {
+		return o, err
+	}
 	name := b.s.path(it.id)
-	r, buf, err := b.s.readFrom(name, it.id, b.read)
-	b.read = buf
+	r, read, err := b.s.readFrom(name, it.id, *buf)
+	*buf = read
 	if errors.Is(err, fs.ErrNotExist) {
 		return lost, nil
 	}
@@ -235,11 +317,7 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 		return failed, err
 	}
 	r.renew(now)
-	slot := len(b.updates)
-	if slot == len(b.written) {
-		b.written = append(b.written, nil)
-	}
-	data, err := b.s.encode(&r, b.written[slot][:0], 0)
+	data, err := b.s.encode(&r, m.update.Data[:0], 0)
 	if err != nil {
 		return failed, err
 	}
@@ -247,9 +325,7 @@ func (b *heartbeats) prepare(ctx context.Context, it *heartbeat, deadline time.T
 	if r.Status == Leased {
 		it.ends = r.Updated.Add(r.TTL)
 	}
-	b.written[slot] = data
-	b.members = append(b.members, it)
-	b.updates = append(b.updates, groupcommit.Update{Name: name, Data: data, Perm: recordPerm})
+	m.update = groupcommit.Update{Name: name, Data: data, Perm: recordPerm}
 	return renewed, nil
 }
 

@@ -27,10 +27,12 @@ const (
 func (s *store) lock(ctx context.Context, id ID, deadline time.Time) (io.Closer, error) {
 	l, err := s.waitLock(ctx, s.locks[s.shard(id)], id.lockKey(), deadline)
 	if err != nil {
-		return nil, fmt.Errorf("lease: lock of record %s: %w", id, err)
+		return nil, lockError(id, err)
 	}
 	return l, nil
 }
+
+func lockError(id ID, err error) error { return fmt.Errorf("lease: lock of record %s: %w", id, err) }
 
 func (s *store) waitLock(ctx context.Context, name string, key uint64, deadline time.Time) (io.Closer, error) {
 	start := time.Now()

@@ -17,7 +17,11 @@ import (
 // unlocked is a file system whose locks exclude nobody, as on some network mounts.
 type unlocked struct{ vfs.FS }
 
-func (unlocked) TryLock(string, uint64) (io.Closer, error) { return io.NopCloser(nil), nil }
+func (unlocked) TryLock(string, ...uint64) (vfs.Lock, error) { return noLocks{io.NopCloser(nil)}, nil }
+
+type noLocks struct{ io.Closer }
+
+func (noLocks) Held(int) bool { return true }
 
 // LK-5: where locks exclude nobody, record and token still let one holder commit.
 func TestWithoutRealLocksOnlyOneOfTwoClaimsCanCommit(t *testing.T) {

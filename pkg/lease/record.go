@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -130,4 +132,16 @@ func (r *Record) checkTargets() error {
 // inRange reports whether t can be written as nanoseconds since 1970 in an int64.
 func inRange(t time.Time) bool {
 	return !t.Before(time.Unix(0, 0)) && !t.After(time.Unix(0, math.MaxInt64))
+}
+
+// compactJSON checks JSON given by a caller and takes its blanks out, so that equal manifests have equal bytes. Nil stays nil.
+func compactJSON(what string, raw json.RawMessage) (json.RawMessage, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, raw); err != nil {
+		return nil, fmt.Errorf("lease: %s is not valid JSON: %w: %w", what, fs.ErrInvalid, err)
+	}
+	return out.Bytes(), nil
 }

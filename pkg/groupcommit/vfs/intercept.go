@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"io"
 	"io/fs"
 )
 
@@ -122,10 +121,10 @@ func (x *intercepted) Lstat(name string) (info fs.FileInfo, err error) {
 	return info, nil
 }
 
-func (x *intercepted) TryLock(name string, key uint64) (io.Closer, error) {
-	var lock io.Closer
+func (x *intercepted) TryLock(name string, keys ...uint64) (Lock, error) {
+	var lock Lock
 	err := x.one(OpLock, name, func(name string) (err error) {
-		lock, err = x.fsys.TryLock(name, key)
+		lock, err = x.fsys.TryLock(name, keys...)
 		return err
 	})
 	if err != nil {
@@ -134,14 +133,18 @@ func (x *intercepted) TryLock(name string, key uint64) (io.Closer, error) {
 		}
 		return nil, err
 	}
-	return closerFunc(func() error {
-		return x.one(OpUnlock, name, func(string) error { return lock.Close() })
-	}), nil
+	return &interceptedLock{lock, name, x}, nil
 }
 
-type closerFunc func() error
+type interceptedLock struct {
+	Lock
+	name string
+	x    *intercepted
+}
 
-func (f closerFunc) Close() error { return f() }
+func (l *interceptedLock) Close() error {
+	return l.x.one(OpUnlock, l.name, func(string) error { return l.Lock.Close() })
+}
 
 type interceptedFile struct {
 	f      File

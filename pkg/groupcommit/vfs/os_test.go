@@ -201,6 +201,36 @@ func TestLocksExcludeByKeyWithinOneProcess(t *testing.T) {
 	wantIs(t, err, vfs.ErrLocked)
 }
 
+// LK-9: of several keys at once the free ones are taken, and given back together.
+func TestTryLockTakesThoseOfItsKeysThatAreFree(t *testing.T) {
+	name := t.TempDir() + "/locks"
+	try := func(keys ...uint64) vfs.Lock {
+		t.Helper()
+		l, err := vfs.OS.TryLock(name, keys...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := try(3, 9)
+	second := try(9, 1, 3, 2, 1<<63+2)
+	for i, want := range []bool{false, true, false, true, true} {
+		if second.Held(i) != want {
+			t.Errorf("key number %d: held is %t", i, !want)
+		}
+	}
+	for _, keys := range [][]uint64{{3}, {1}, {2, 9}} {
+		_, err := vfs.OS.TryLock(name, keys...)
+		wantIs(t, err, vfs.ErrLocked)
+	}
+	wantIs(t, second.Close(), nil)
+	third := try(1, 2, 3)
+	if !third.Held(0) || !third.Held(1) || third.Held(2) {
+		t.Error("what another had is not free, or what the first has is")
+	}
+	wantIs(t, errors.Join(first.Close(), third.Close()), nil)
+}
+
 func TestLockHolderCanCloseOnlyOnce(t *testing.T) {
 	name := t.TempDir() + "/locks"
 	first, err := vfs.OS.TryLock(name, 7)

@@ -32,10 +32,17 @@ type FS interface {
 	// ReadDir lists a directory, sorted by name.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
-	// TryLock takes the exclusive lock number key of the lock file name, creating the file if needed, or fails with
-	// ErrLocked at once. Closing the result releases it; so does the death of the process. Each call stands alone, so
-	// goroutines of one process exclude each other too. Lock files are never removed.
-	TryLock(name string, key uint64) (io.Closer, error)
+	// TryLock takes those of the exclusive locks number keys of the lock file name that are free, creating the file if needed,
+	// or fails with ErrLocked at once if none is. Closing the result releases them; so does the death of the process. Each call
+	// stands alone, so goroutines of one process exclude each other too; equal keys of one call are one lock. Lock files are
+	// never removed.
+	TryLock(name string, keys ...uint64) (Lock, error)
+}
+
+// Lock is what a TryLock has taken.
+type Lock interface {
+	io.Closer
+	Held(i int) bool // whether the i-th of the keys was free; of one key, it was
 }
 
 // File is an open file. Methods of one File must not be called concurrently.

@@ -57,12 +57,17 @@ func (s *side) open(name string, flag int) string {
 	return outcome(err)
 }
 
-func (s *side) lock(name string, key uint64) string {
-	l, err := s.fsys.TryLock(s.path(name), key)
-	if err == nil {
-		s.locks = append(s.locks, l)
+func (s *side) lock(name string, keys ...uint64) string {
+	l, err := s.fsys.TryLock(s.path(name), keys...)
+	if err != nil {
+		return outcome(err)
 	}
-	return outcome(err)
+	s.locks = append(s.locks, l)
+	var held []any
+	for i := range keys {
+		held = append(held, l.Held(i))
+	}
+	return outcome(nil, held...)
 }
 
 func (s *side) read(i, n int) string {
@@ -171,8 +176,8 @@ func step(t *rapid.T, real *side) func(*side) string {
 		n := name.Draw(t, "name")
 		return func(s *side) string { return outcome(s.fsys.SyncDir(s.path(n))) }
 	case "lock":
-		n, key := name.Draw(t, "name"), rapid.SampledFrom([]uint64{0, 1, 1 << 63, 1<<63 + 1}).Draw(t, "key")
-		return func(s *side) string { return s.lock(n, key) }
+		n, keys := name.Draw(t, "name"), rapid.SliceOfN(rapid.SampledFrom([]uint64{0, 1, 2, 1 << 63, 1<<63 + 1}), 1, 3).Draw(t, "keys")
+		return func(s *side) string { return s.lock(n, keys...) }
 	default:
 		if len(real.locks) == 0 {
 			return func(*side) string { return "" }

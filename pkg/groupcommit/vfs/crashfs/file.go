@@ -149,14 +149,17 @@ type lockKey struct {
 type lock struct {
 	view
 	name string
-	key  lockKey
+	ino  int
+	held []bool
+	keys []lockKey // those held
 }
 
-func (l *lock) inode() int { return l.key.ino }
+func (l *lock) inode() int      { return l.ino }
+func (l *lock) Held(i int) bool { return l.held[i] }
 
 // TryLock keeps locks on inodes, as the kernel does: they don't survive a power cut, and a lock file that was removed
 // and created again is another one. Keys that differ in the top bit alone are the same, as for vfs.OS.
-func (v view) TryLock(name string, key uint64) (io.Closer, error) {
+func (v view) TryLock(name string, keys ...uint64) (vfs.Lock, error) {
 	l := &lock{view: v, name: name}
 	err := v.do(vfs.OpLock, name, "", func() error {
 		p, err := v.d.find(name)
@@ -170,11 +173,19 @@ func (v view) TryLock(name string, key uint64) (io.Closer, error) {
 		if err != nil {
 			return err
 		}
-		l.key = lockKey{ino, key &^ (1 << 63)}
-		if v.d.locks[l.key] != nil {
+		l.ino = ino
+		for _, key := range keys {
+			k := lockKey{ino, key &^ (1 << 63)}
+			holder := v.d.locks[k]
+			l.held = append(l.held, holder == nil || holder == l)
+			if holder == nil {
+				v.d.locks[k] = l
+				l.keys = append(l.keys, k)
+			}
+		}
+		if len(l.keys) == 0 {
 			return vfs.ErrLocked
 		}
-		v.d.locks[l.key] = l
 		v.keep(l)
 		return nil
 	})

@@ -121,6 +121,8 @@ type handle interface{ inode() int }
 func (d *disk) drop(h handle) {
 	d.release(h.inode())
 	if l, ok := h.(*lock); ok {
-		delete(d.locks, l.key)
+		for _, k := range l.keys {
+			delete(d.locks, k)
+		}
 	}
 }

@@ -1,0 +1,36 @@
+package spread
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+)
+
+func TestDoCallsEachOnceInOrderOfItsWorker(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	for n := range 100 {
+		var mu sync.Mutex
+		seen := make([]int, n)
+		last := map[int]int{}
+		Do(n, func(w, i int) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[i]++
+			if before, ok := last[w]; ok && before >= i || w >= Workers(n) {
+				t.Errorf("n=%d: worker %d of %d came to %d after %d", n, w, Workers(n), i, before)
+			}
+			last[w] = i
+		})
+		for i, times := range seen {
+			if times != 1 {
+				t.Errorf("n=%d: %d was done %d times", n, i, times)
+			}
+		}
+		if n < 2*worth && len(last) > 1 {
+			t.Errorf("n=%d: %d workers for so little", n, len(last))
+		}
+		if n >= 4*worth && len(last) != 4 {
+			t.Errorf("n=%d: %d workers", n, len(last))
+		}
+	}
+}
