@@ -9,13 +9,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"shardlease/internal/child"
 	"shardlease/internal/experiment"
 	"shardlease/internal/host"
-	"shardlease/internal/hybrid"
 	"shardlease/internal/hybrid/afl"
 )
 
@@ -43,31 +41,35 @@ func (a *arm) sync() string     { return filepath.Join(a.work, "sync") }
 func (a *arm) table() string    { return filepath.Join(a.work, "leases", "work") }
 func (a *arm) elapsed() float64 { return time.Since(a.start).Seconds() }
 
-// runArm runs afl-fuzz and the arm's jobs to their end and records everything. Nothing of it is left running, whatever fails.
-func runArm(ctx context.Context, env *experiment.Env, plan armPlan, versions []string) error {
+// runArm runs afl-fuzz and the arm's jobs to their end, records everything and returns how many seconds the arm took. Nothing of it is left
+// running, whatever fails.
+func runArm(ctx context.Context, env *experiment.Env, plan armPlan, versions []string) (seconds float64, err error) {
 	a := &arm{armPlan: plan, env: env, dir: filepath.Join(env.Dir, plan.name), work: filepath.Join(env.Work, plan.name)}
 	if err := errors.Join(os.MkdirAll(a.dir, 0o755), os.MkdirAll(filepath.Join(a.work, "seeds"), 0o755)); err != nil {
-		return err
+		return 0, err
 	}
 	if err := os.WriteFile(filepath.Join(a.work, "seeds", "seed"), []byte(strings.Repeat("x", 24)), 0o644); err != nil {
-		return err
+		return 0, err
 	}
 	a.record = Arm{Name: a.name, Jobs: []Job{}, Versions: versions}
 	stop, err := a.startFuzzer(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	inst, err := a.attach(ctx)
 	if err == nil {
 		a.start = time.Now()
 		a.record.StartUnixS = float64(a.start.UnixMicro()) / 1e6
 		err = a.runJobs(ctx)
+		if err == nil && a.name == leased {
+			err = a.awaitLook(ctx)
+		}
 		a.record.EndS = a.elapsed()
 	}
 	if err = errors.Join(err, stop()); err != nil {
-		return err
+		return 0, err
 	}
-	return a.collect(ctx, inst)
+	return a.record.EndS, a.collect(ctx, inst)
 }
 
 // startFuzzer starts afl-fuzz -M. stop asks it to end, which it does in good order, and waits for it.
@@ -85,6 +87,7 @@ func (a *arm) startFuzzer(ctx context.Context) (stop func() error, err error) {
 			Env: []string{"AFL_NO_UI=1", "AFL_NO_AFFINITY=1", "AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1", "AFL_SKIP_CPUFREQ=1", "AFL_NO_COLOR=1",
 				"AFL_SYNC_TIME=1"},
 			Dir: a.work, Stdout: a.hide(log), Stderr: a.hide(log),
+			Grace: time.Minute, // killed, it would leave the statistics of its start
 		})
 	}()
 	return func() error {
@@ -181,23 +184,6 @@ func (a *arm) runJob(ctx context.Context, name string, job *Job) error {
 		job.ExitCode, err = exit.Code, nil
 	}
 	return err
-}
-
-// killVictim sends SIGKILL to the coordinator of the second job, whose process its event log names.
-func (a *arm) killVictim(ctx context.Context) error {
-	if err := sleep(ctx, a.kill); err != nil {
-		return err
-	}
-	var events []hybrid.Event
-	if err := readLines(filepath.Join(a.dir, victim+eventsSuffix), &events); err != nil || len(events) == 0 {
-		return fmt.Errorf("the job to be killed has not started within %gs: %w", a.kill, err)
-	}
-	owner := events[0].Owner
-	pid, err := strconv.Atoi(owner[strings.LastIndexByte(owner, ':')+1:])
-	if err != nil {
-		return fmt.Errorf("coordinator %q: %w", owner, err)
-	}
-	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // hidden replaces temporary folders, which differ from run to run and may hold a name, and the machine's name in that of a coordinator.

@@ -38,6 +38,7 @@ func TestExperimentHoldsAtSmallScale(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { tell(t, env.Dir) })
 	if err := h.Run(t.Context(), env); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +60,23 @@ func TestExperimentHoldsAtSmallScale(t *testing.T) {
 	}
 	if _, err := Figures(env.Dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// tell shows what a failed run has left, which goes with its folder otherwise.
+func tell(t *testing.T, dir string) {
+	if !t.Failed() {
+		return
+	}
+	for _, pattern := range []string{armFile, "*" + logSuffix, "*" + statsSuffix} {
+		names, err := filepath.Glob(filepath.Join(dir, "*", pattern))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			t.Logf("%s (%v):\n%s", name, err, text[max(0, len(text)-8<<10):])
+		}
 	}
 }
 

@@ -153,6 +153,10 @@ func readLines[T any](name string, list *[]T) error {
 	if err != nil {
 		return err
 	}
+	return parseLines(name, data, list)
+}
+
+func parseLines[T any](name string, data []byte, list *[]T) error {
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
