@@ -15,6 +15,7 @@ import (
 
 const (
 	epochPrefix   = ".standalone-work-"
+	renamedPrefix = ".renamed-standalone-work-"
 	retiredPrefix = ".retired-standalone-work-"
 	stateSchema   = "symcc-standalone-work-state-v1"
 )
@@ -46,29 +47,89 @@ func (e *Epoch) Staging() string { return filepath.Join(e.Dir(), "staging") }
 // OpenEpoch creates the epoch or opens it again. State that says another epoch or shard count is refused: the same item would have two
 // records. Only rank 0 calls it, with exclusive true: it holds the epoch's campaign lock until Close, so that two campaigns can't run on one epoch
 // and take each other's leases away. The other masters only check.
+//
+// Nothing that rank 0 finds is taken for durable because it can be seen. Whoever made it may have died before its barrier, or because of one that failed,
+// and after that a barrier that succeeds proves nothing. So whatever the campaign will rely on is made anew.
 func OpenEpoch(fsys vfs.FS, out, id string, shards int, exclusive bool) (*Epoch, error) {
 	e := &Epoch{fs: fsys, out: out, ID: id, Shards: shards}
-	if err := groupcommit.MkdirAll(fsys, e.Staging(), 0o777); err != nil {
-		return nil, err
-	}
+	err := error(nil)
 	if exclusive {
-		lock, err := fsys.TryLock(filepath.Join(e.Dir(), "campaign.lock"), 0)
-		if errors.Is(err, vfs.ErrLocked) {
-			return nil, fmt.Errorf("%w: another campaign is running on epoch %s in %s; wait until it has ended", ErrEpoch, id, out)
-		}
-		if err != nil {
-			return nil, err
-		}
-		e.lock = lock
-		if err := e.createState(); err != nil {
-			return nil, errors.Join(err, e.Close())
-		}
+		err = e.establish()
 	}
-	if err := e.checkState(); err != nil {
+	if err == nil {
+		err = e.checkState()
+	}
+	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
+
+// establish takes the campaign lock and makes the epoch durable. state.json is written last and vouches for the names of the directory and its
+// staging directory.
+func (e *Epoch) establish() error {
+	if err := groupcommit.MkdirAll(e.fs, e.Dir(), 0o777); err != nil {
+		return err
+	}
+	lock, err := e.fs.TryLock(filepath.Join(e.Dir(), "campaign.lock"), 0)
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%w: another campaign is running on epoch %s in %s; wait until it has ended", ErrEpoch, e.ID, e.out)
+	}
+	if err != nil {
+		return err
+	}
+	e.lock = lock
+	err = e.checkState()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = e.renew()
+	}
+	if err != nil {
+		return err
+	}
+	if err := groupcommit.WriteFile(e.fs, e.statePath(), e.state(), 0o666); err != nil { // the campaign lock makes the temp name ours
+		return err
+	}
+	return e.dropEmptyStages()
+}
+
+// renew gives the directory and its staging directory their names anew, before anything relies on them. The directory is renamed away and back, rather
+// than made again, because the campaign lock is in it. A crash in between leaves an epoch that holds nothing; the next one of the same name removes it.
+func (e *Epoch) renew() error {
+	if err := e.fs.Remove(e.Staging()); err != nil && !errors.Is(err, fs.ErrNotExist) && !isNotEmpty(err) {
+		return err
+	}
+	aside := filepath.Join(e.out, renamedPrefix+e.ID)
+	if err := groupcommit.RemoveAll(e.fs, aside); err != nil {
+		return err
+	}
+	if err := e.fs.Rename(e.Dir(), aside); err != nil {
+		return err
+	}
+	if err := groupcommit.Replace(e.fs, aside, e.Dir()); err != nil {
+		return err
+	}
+	return groupcommit.MkdirAll(e.fs, e.Staging(), 0o777)
+}
+
+// dropEmptyStages removes the empty directories of workers, who make them anew. One that holds a stage was durable before that was made.
+func (e *Epoch) dropEmptyStages() error {
+	entries, err := e.fs.ReadDir(e.Staging())
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		if err := e.fs.Remove(filepath.Join(e.Staging(), entry.Name())); err != nil && !isNotEmpty(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNotEmpty tells that a directory was not removed because there is something in it.
+func isNotEmpty(err error) bool { return errors.Is(err, fs.ErrExist) } // which ENOTEMPTY matches, as POSIX allows EEXIST for it
 
 // Close releases the campaign lock.
 func (e *Epoch) Close() error {
@@ -84,26 +145,6 @@ func (e *Epoch) statePath() string { return filepath.Join(e.Dir(), "state.json")
 
 func (e *Epoch) state() []byte {
 	return append(mustMarshal(epochState{Epoch: e.ID, Schema: stateSchema, ShardCount: e.Shards}), '\n')
-}
-
-// createState publishes state.json once, by a link, which never replaces an earlier one. A link that is already there may be one whose barrier
-// failed, so the directory is synced in either case.
-func (e *Epoch) createState() error {
-	_, err := e.fs.Lstat(e.statePath())
-	if err == nil {
-		return groupcommit.SyncDir(e.fs, e.Dir())
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	tmp, err := groupcommit.Stage(e.fs, e.statePath(), e.state(), 0o666) // the campaign lock makes the temp name ours
-	if err != nil {
-		return err
-	}
-	if err := groupcommit.Link(e.fs, tmp, e.statePath()); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return groupcommit.Remove(e.fs, tmp)
 }
 
 func (e *Epoch) checkState() error {
