@@ -1,6 +1,7 @@
 package filesystems
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func auto(m *experiment.Metrics, runs []*timing.Run) (figures.Figure, error) {
 			if !ok {
 				return figures.Figure{}, fmt.Errorf("%s%s is missing", name, of.metric)
 			}
-			rows = append(rows, figures.ForestRow{Label: name + ": auto / " + of.text, Value: v.Value,
+			rows = append(rows, figures.ForestRow{Label: fmt.Sprintf("%s: %s / %s", name, cmp.Or(r.Chosen[timing.Automatic], "auto"), of.text), Value: v.Value,
 				Interval: &figures.Interval{Low: v.Low, High: v.High}, Band: &figures.Interval{Low: 0.01, High: 1.2}})
 		}
 	}

@@ -4,6 +4,7 @@ package peers
 
 import (
 	"context"
+	"debug/buildinfo"
 	"embed"
 	"fmt"
 	"os"
@@ -80,14 +81,33 @@ func (x *Peers) Run(ctx context.Context, env *experiment.Env) error {
 		}
 	}
 	env.Progress(experiment.Tick{Done: len(p.Cases), Total: len(p.Cases), What: "done"})
+	linked, err := modules(program)
+	if err != nil {
+		return err
+	}
 	data, err := experiment.EncodeJSON(versions{
-		Bench:      strings.Split(strings.TrimSpace(host.Version(ctx, "go", "version", "-m", program)), "\n"),
+		Bench:      linked,
 		PostgreSQL: host.Version(ctx, postgresBin+"/postgres", "--version"),
 	})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(env.Dir, versionsFile), data, 0o644)
+}
+
+// modules lists what a Go program was linked from, each with its version.
+func modules(program string) ([]string, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	list := []string{"go " + info.GoVersion}
+	for _, m := range info.Deps {
+		if m.Replace == nil { // the project itself is not a version
+			list = append(list, m.Path+" "+m.Version)
+		}
+	}
+	return list, nil
 }
 
 // postgresBin is where Debian puts the server's programs.

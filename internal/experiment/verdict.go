@@ -116,13 +116,18 @@ func compare(b Band, m Metric) (Result, string) {
 }
 
 // timed applies the A/A control and the host to a claim about time. The control compares the code with itself, so all
-// of its interval must lie nearer to 1 than a third of what the claim tells apart: the effect, or the band's width where
-// the effect itself is "no difference". (Demanding that the interval contains 1 as well would fail one run in twenty on a
-// perfect machine.)
+// of its interval must lie nearer to 1 than a third of what the claim tells apart: the effect, or, where the effect itself is
+// "no difference", the width of a closed band, or the distance of the value from the one end of an open one. (Demanding that
+// the interval contains 1 as well would fail one run in twenty on a perfect machine.)
 func timed(v *Verdict, c Claim, m, control Metric, host Suitability) {
 	apart := math.Abs(math.Log(m.Value))
-	if low, high := c.Band.Limits(); finite(low) && finite(high) && low > 0 {
+	switch low, high := c.Band.Limits(); {
+	case finite(low) && low > 0 && finite(high):
 		apart = max(apart, math.Log(high/low))
+	case finite(low) && low > 0:
+		apart = max(apart, math.Abs(math.Log(m.Value/low)))
+	case finite(high):
+		apart = max(apart, math.Abs(math.Log(m.Value/high)))
 	}
 	worst := max(math.Abs(math.Log(control.Low)), math.Abs(math.Log(control.High)))
 	switch {
@@ -130,7 +135,7 @@ func timed(v *Verdict, c Claim, m, control Metric, host Suitability) {
 		v.Verdict, v.Reason = Inconclusive, "this host is unsuitable for timing: see the doctor target"
 	case worst > apart/3:
 		v.Verdict = Inconclusive
-		v.Reason = fmt.Sprintf("the A/A control is too wide (%.3f .. %.3f) for an effect of %.3f: stop other work and repeat",
+		v.Reason = fmt.Sprintf("the A/A control is too wide (%.3f .. %.3f) for a value of %.3f and this band: stop other work and repeat",
 			control.Low, control.High, m.Value)
 	case v.Verdict == Fail && host == Noisy:
 		v.Verdict, v.Reason = Inconclusive, "outside the band, but the host is noisy: stop other work and repeat"

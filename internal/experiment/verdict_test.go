@@ -69,6 +69,21 @@ func TestWideControlForcesInconclusive(t *testing.T) {
 	}
 }
 
+// "At most half as much again" tells 1 and 1.5 apart, whatever lies between; a control that can't is too wide.
+func TestControlOfAnOpenBandIsComparedWithTheDistanceToItsEnd(t *testing.T) {
+	bound := Claim{Metric: "m", Band: &Band{High: number(1.5)}, Control: "aa"}
+	for _, tc := range []struct {
+		value, width float64
+		want         Result
+	}{{1.02, 0.06, Pass}, {1.02, 0.2, Inconclusive}, {1.4, 0.06, Pass}, {1.4, 0.2, Inconclusive}} {
+		m := Metric{Name: "m", Value: tc.value, Low: tc.value - 0.04, High: tc.value + 0.04}
+		v := decideOne(t, bound, Suitable, m, Metric{Name: "aa", Value: 1, Low: 1 - tc.width, High: 1 + tc.width})
+		if v.Verdict != tc.want {
+			t.Errorf("%v with a control of +-%v gave %s: %s", tc.value, tc.width, v.Verdict, v.Reason)
+		}
+	}
+}
+
 func TestHostTurnsTimedFailIntoInconclusiveAndNothingIntoPass(t *testing.T) {
 	aa := Metric{Name: "aa", Value: 1, Low: 0.99, High: 1.01}
 	slow := Metric{Name: "m", Value: 0.5, Low: 0.45, High: 0.55}

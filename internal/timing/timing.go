@@ -34,6 +34,7 @@ type Run struct {
 	File    string
 	Samples []Sample
 	Skipped map[string]string // system -> reason
+	Chosen  map[string]string // system -> the content strategy it has chosen itself
 }
 
 // Read reads one file of the bench's output.
@@ -42,13 +43,15 @@ func Read(dir, file string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{File: file, Skipped: map[string]string{}}
+	r := &Run{File: file, Skipped: map[string]string{}, Chosen: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		var line struct {
 			Sample
 			Skipped string `json:"skipped"`
 			Reason  string `json:"reason"`
+			Chose   string `json:"chose"`
+			What    string `json:"what"`
 		}
 		dec := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		dec.DisallowUnknownFields()
@@ -57,6 +60,10 @@ func Read(dir, file string) (*Run, error) {
 		}
 		if line.Skipped != "" {
 			r.Skipped[line.Skipped] = line.Reason
+			continue
+		}
+		if line.Chose != "" {
+			r.Chosen[line.Chose] = line.What
 			continue
 		}
 		if line.PassNS <= 0 || line.System == "" {

@@ -15,6 +15,7 @@ const sampleOutput = `{"system":"scalar","records":64,"active_shards":1,"round":
 {"system":"one-flush","records":64,"active_shards":1,"round":0,"place":0,"passes":9,"pass_ns":200000}
 {"system":"one-flush","records":64,"active_shards":1,"round":1,"place":1,"passes":9,"pass_ns":400000}
 {"skipped":"postgresql","reason":"not installed"}
+{"chose":"strict-auto","what":"spare"}
 `
 
 func write(t *testing.T, text string) string {
@@ -39,6 +40,9 @@ func TestReadPairsSystemsByRound(t *testing.T) {
 	}
 	if r.Skipped["postgresql"] != "not installed" {
 		t.Errorf("skipped %v", r.Skipped)
+	}
+	if r.Chosen["strict-auto"] != "spare" {
+		t.Errorf("chosen %v", r.Chosen)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -285,5 +286,23 @@ func TestAnUnknownStrategyIsRefused(t *testing.T) {
 	_, err := Open(f.root, &f.opts)
 	if err == nil || !errors.Is(err, os.ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+func TestStrategyTellsWhatAutoHasChosen(t *testing.T) {
+	f := newFixture(t)
+	f.opts.Strategy = groupcommit.Auto
+	table := f.open()
+	g := newFixture(t)
+	g.opts.Strategy = groupcommit.Auto
+	targets := g.openTargets()
+	for _, s := range []groupcommit.Strategy{table.Strategy(), targets.Strategy()} {
+		if !slices.Contains(groupcommit.Strategies(), s) {
+			t.Errorf("the strategy in use is %v", s)
+		}
+	}
+	f.opts.Strategy = groupcommit.Overlapped
+	if s := f.open().Strategy(); s != groupcommit.Overlapped {
+		t.Errorf("an explicit strategy became %v", s)
 	}
 }

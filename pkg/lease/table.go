@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"shardlease/pkg/groupcommit"
 )
 
 // Table keeps one record per ID under its root. All methods may be called concurrently, from any number of goroutines and processes.
@@ -43,6 +45,10 @@ func (t *Table) TTL() time.Duration { return t.s.opts.TTL }
 // Stats returns the counters of this open table.
 func (t *Table) Stats() Stats { return t.s.stats.snapshot() }
 
+// Strategy returns the content strategy in use: Options.Strategy, or what Auto has chosen, or what is left of it on a file system that
+// can't do all of it.
+func (t *Table) Strategy() groupcommit.Strategy { return t.s.writer.Strategy() }
+
 // Claim takes the lease of id for the TTL from now on and returns the token that holds it, with a fence above all earlier ones of this
 // id. It succeeds if there is no record, or an abandoned one, or a lapsed lease; else it is refused with ErrHeld, ErrCommitting, ErrDone or
 // ErrCorrupt. payload is any JSON, or nil, and replaces an earlier one.
@@ -72,10 +78,15 @@ func (t *Table) claim(ctx context.Context, op Op, id ID, payload json.RawMessage
 		if err := t.s.handshake(r, op, now); err != nil {
 			return nil, err
 		}
-		claimed, err = t.s.claimed(r, id, payload, by, now)
+		fence := uint64(0)
+		if r != nil {
+			fence = r.Token.Fence
+		}
+		tok, err := t.s.nextToken(fence)
 		if err != nil {
 			return nil, err
 		}
+		claimed = t.s.claimed(r, id, tok, payload, by, now)
 		return t.s.encodeNew(&claimed)
 	})
 	if err != nil {
@@ -111,14 +122,12 @@ func (s *store) claimArgs(payload json.RawMessage, by *Holder) (json.RawMessage,
 }
 
 // claimed is the record after a claim. old is nil if there was none.
-func (s *store) claimed(old *Record, id ID, payload json.RawMessage, by Holder, now time.Time) (Record, error) {
-	r := Record{ID: id, Status: Leased, Holder: by, Attempts: 1, Payload: payload, Updated: now, TTL: s.opts.TTL}
+func (s *store) claimed(old *Record, id ID, tok Token, payload json.RawMessage, by Holder, now time.Time) Record {
+	r := Record{ID: id, Status: Leased, Token: tok, Holder: by, Attempts: 1, Payload: payload, Updated: now, TTL: s.opts.TTL}
 	if s.session != nil {
 		r.session = s.session.id
 	}
-	fence := uint64(0)
 	if old != nil {
-		fence = old.Token.Fence
 		r.extra = old.extra
 		r.PreviousOwner = old.Holder.Owner
 		r.Attempts = min(old.Attempts+1, maxCount)
@@ -127,9 +136,7 @@ func (s *store) claimed(old *Record, id ID, payload json.RawMessage, by Holder, 
 			r.Steals = min(r.Steals+1, r.Attempts-1)
 		}
 	}
-	var err error
-	r.Token, err = s.nextToken(fence)
-	return r, err
+	return r
 }
 
 // inTime refuses a lease that lapsed while it was written.

@@ -8,6 +8,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"shardlease/pkg/groupcommit"
 )
 
 // MaxGroup is the largest number of targets in one group.
@@ -48,6 +50,9 @@ func (t *TargetTable) TTL() time.Duration { return t.s.opts.TTL }
 
 // Stats returns the counters of this open table; batches are calls of HeartbeatGroup.
 func (t *TargetTable) Stats() Stats { return t.s.stats.snapshot() }
+
+// Strategy is Table.Strategy for target tables.
+func (t *TargetTable) Strategy() groupcommit.Strategy { return t.s.writer.Strategy() }
 
 // Lookup reads the record of one target, as Table.Lookup does.
 func (t *TargetTable) Lookup(target uint64) (Record, error) {
@@ -91,11 +96,8 @@ func (t *TargetTable) ClaimGroup(ctx context.Context, targets []uint64, payload 
 		}
 		for i := range g.members { // all are encoded before the first is written
 			m := &g.members[i]
-			r, err := t.s.claimed(m.old, m.id, payload, by, now)
-			if err != nil {
-				return err
-			}
-			r.Token, r.Target, r.Targets = tok, m.target, g.targets
+			r := t.s.claimed(m.old, m.id, tok, payload, by, now)
+			r.Target, r.Targets = m.target, g.targets
 			if m.data, err = t.s.encodeNew(&r); err != nil {
 				return err
 			}

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/lease"
 )
 
@@ -73,6 +74,12 @@ type sample struct {
 type skipped struct {
 	System string `json:"skipped"`
 	Reason string `json:"reason"`
+}
+
+// chosen says which content strategy a system has settled on.
+type chosen struct {
+	System   string `json:"chose"`
+	Strategy string `json:"what"`
 }
 
 func main() {
@@ -194,6 +201,11 @@ func (b *bench) setUp(only string) error {
 			return fmt.Errorf("set up %s: %w", m.name, err)
 		}
 		b.systems = append(b.systems, running{m.name, sys})
+		if t, ok := sys.(*table); ok && strings.HasSuffix(m.name, groupcommit.Auto.String()) {
+			if err := b.out.Encode(chosen{m.name, t.t.Strategy().String()}); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
