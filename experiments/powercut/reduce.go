@@ -33,12 +33,14 @@ type Tally struct {
 	States      int `json:"states"`
 	Bad         int `json:"bad"`
 	Unmountable int `json:"unmountable"`
+	Remounted   int `json:"remounted"` // mounted at the second try only, from the same bytes
 }
 
 func (t *Tally) add(u Tally) {
 	t.States += u.States
 	t.Bad += u.Bad
 	t.Unmountable += u.Unmountable
+	t.Remounted += u.Remounted
 }
 
 func (t Tally) violations() int { return t.Bad + t.Unmountable }
@@ -217,6 +219,7 @@ func (x *PowerCut) Reduce(dir string) (*experiment.Metrics, error) {
 	missed, n := r.retryMissed()
 	put("retry.missed", missed, "file systems", n, skipped...)
 	all.add(again)
+	put("remounted", all.Remounted, "states", all.States, skipped...)
 	share := 0.0
 	if all.States > 0 {
 		share = 100 * float64(all.Unmountable) / float64(all.States)

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"shardlease/experiments/powercut/rig/history"
 	"shardlease/experiments/powercut/rig/loopdev"
@@ -35,12 +39,14 @@ type Tally struct {
 	States      int `json:"states"`
 	Bad         int `json:"bad"`         // mounted, and something acknowledged is lost or something never done is there
 	Unmountable int `json:"unmountable"` // the file system itself did not survive
+	Remounted   int `json:"remounted"`   // could be mounted only at the second try, from the same bytes
 }
 
 func (t *Tally) add(u Tally) {
 	t.States += u.States
 	t.Bad += u.Bad
 	t.Unmountable += u.Unmountable
+	t.Remounted += u.Remounted
 }
 
 // Cell is the tally of one survival mode at one kind of position.
@@ -167,11 +173,16 @@ func (b Bench) Sweep(ctx context.Context, r *recdisk.Recording, c workload.Confi
 				return rep, err
 			}
 			s := state{image: cursor.Image(m, p.Seed), size: r.Size, expected: expected}
-			fault, err := b.try(ctx, s, c)
+			fault, retried, err := b.try(ctx, s, c)
 			if err != nil {
 				return rep, err
 			}
-			rep.Cells.add(Cell{m.String(), at.afterAck, tally(fault)})
+			t := tally(fault)
+			if retried != nil {
+				t.Remounted = 1
+				fmt.Fprintf(os.Stderr, "position %d, mode %s, seed %d: mounted at the second try only: %v\n", at.pos, m, p.Seed, retried)
+			}
+			rep.Cells.add(Cell{m.String(), at.afterAck, t})
 			if fault != nil && len(rep.Violations) < p.Keep {
 				rep.Violations = append(rep.Violations, Violation{at.pos, m.String(), p.Seed, fault.Error()})
 			}
@@ -246,14 +257,16 @@ func tally(fault error) Tally {
 	return Tally{States: 1, Bad: 1}
 }
 
-// try builds, mounts, checks and unmounts one surviving image. fault says what was wrong with it; err, that the rig failed.
-func (b Bench) try(ctx context.Context, s state, c workload.Config) (fault, err error) {
-	image := b.path("crash.img")
-	if err := s.image.WriteFile(image, s.size); err != nil {
-		return nil, err
+// try builds, mounts, checks and unmounts one surviving image. fault says what was wrong with it; retried, what was wrong with the machine
+// at the first mount, since the same bytes could be mounted at the second; err, that the rig failed.
+func (b Bench) try(ctx context.Context, s state, c workload.Config) (fault, retried, err error) {
+	fault, err = b.mount(s)
+	if fault != nil {
+		retried = fault
+		fault, err = b.mount(s)
 	}
-	if err := loopdev.Mount(image, b.path("crash"), b.FS.Name, b.Options); err != nil {
-		return fmt.Errorf("%w: %w", errUnmountable, err), nil
+	if fault != nil || err != nil {
+		return fault, nil, err
 	}
 	c.Root = b.path("crash")
 	fault = workload.Check(ctx, c, s.expected)
@@ -261,7 +274,30 @@ func (b Bench) try(ctx context.Context, s state, c workload.Config) (fault, err 
 		fault = nil
 		err = context.Canceled
 	}
-	return fault, errors.Join(err, loopdev.Unmount(b.path("crash")))
+	return fault, retried, errors.Join(err, loopdev.Unmount(b.path("crash")))
+}
+
+// mount builds the image anew and mounts it.
+func (b Bench) mount(s state) (fault, err error) {
+	image := b.path("crash.img")
+	if err := s.image.WriteFile(image, s.size); err != nil {
+		return nil, err
+	}
+	if err := loopdev.Mount(image, b.path("crash"), b.FS.Name, b.Options); err != nil {
+		return fmt.Errorf("%w: %w; kernel log: %s", errUnmountable, err, kernelLog(3)), nil
+	}
+	return nil, nil
+}
+
+// kernelLog returns the last lines of the kernel's log: why a mount failed is said nowhere else.
+func kernelLog(lines int) string {
+	buf := make([]byte, 1<<20)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
+	if err != nil {
+		return err.Error()
+	}
+	log := strings.Split(strings.TrimSpace(string(buf[:n])), "\n")
+	return strings.Join(log[max(0, len(log)-lines):], " | ")
 }
 
 // Replay checks one state again and returns what was wrong with it, or nil.
@@ -278,5 +314,6 @@ func (b Bench) Replay(ctx context.Context, r *recdisk.Recording, c workload.Conf
 	if err != nil {
 		return nil, err
 	}
-	return b.try(ctx, state{cursor.Image(m, v.Seed), r.Size, expected}, c)
+	fault, _, err = b.try(ctx, state{cursor.Image(m, v.Seed), r.Size, expected}, c)
+	return fault, err
 }
