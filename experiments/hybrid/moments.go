@@ -55,7 +55,7 @@ func (a *arm) killVictim(ctx context.Context) error {
 }
 
 // killDue tells whether the time to kill the job has come: it has renewed leases, and all of its workers are busy, so that it has something to
-// leave. Where not all of them find work, one is enough in the end.
+// leave. Where not all of them find work, one is enough after a while. What is left of the arm must suffice for its leases to expire and to be taken over.
 func (a *arm) killDue(events []hybrid.Event, now time.Time) (bool, error) {
 	if len(events) == 0 {
 		return false, nil
@@ -75,7 +75,10 @@ func (a *arm) killDue(events []hybrid.Event, now time.Time) (bool, error) {
 	}
 	at := float64(now.UnixMicro())/1e6 - events[0].TimeS
 	wanted := a.Workers
-	if at > a.kill+(a.seconds-a.kill)/4 {
+	switch rest := a.seconds - a.kill; {
+	case at > a.kill+rest/2:
+		return false, fmt.Errorf("the job to be killed had nothing to leave between %g and %g s after its start: see %s", a.kill, a.kill+rest/2, victim+logSuffix)
+	case at > a.kill+rest/4:
 		wanted = 1
 	}
 	return at >= a.kill && renewed && len(busy) >= wanted, nil

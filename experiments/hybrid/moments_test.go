@@ -31,12 +31,15 @@ func TestAJobIsKilledWhenItHasSomethingToLeave(t *testing.T) {
 		{"one is idle", []hybrid.Event{start, claim(1), claim(2), beat, done(1)}, 4, false},
 		{"busy again", []hybrid.Event{start, claim(1), claim(2), beat, done(1), claim(1)}, 5, true},
 		{"one is idle for long", []hybrid.Event{start, claim(1), claim(2), beat, done(1)}, 6.1, true},
-		{"all are idle for long", []hybrid.Event{start, claim(1), beat, done(1)}, 11, false},
+		{"all are idle for long", []hybrid.Event{start, claim(1), beat, done(1)}, 7, false},
 	} {
 		due, err := a.killDue(c.events, time.UnixMicro(int64((begin+c.at)*1e6)))
 		if err != nil || due != c.due {
 			t.Errorf("%s: %t, %v", c.name, due, err)
 		}
+	}
+	if _, err := a.killDue([]hybrid.Event{start, claim(1), beat}, time.UnixMicro(int64((begin+8.1)*1e6))); err == nil || !strings.Contains(err.Error(), "nothing to leave") {
+		t.Errorf("too late for a take-over: %v", err)
 	}
 	ended := hybrid.Event{Event: hybrid.EventStop, Detail: "AFL instance main has ended"}
 	if _, err := a.killDue([]hybrid.Event{start, ended}, time.Now()); err == nil || !strings.Contains(err.Error(), ended.Detail) {
