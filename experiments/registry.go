@@ -39,7 +39,7 @@ var registry = func() []entry {
 		{hybrid.New(), hybrid.Figures},
 		{faults.New(), faults.Figures},
 		{powercut.New(), powercut.Figures},
-		{reboot.New(), nil},
+		{reboot.New(), reboot.Figures},
 		{restart.New(), restart.Figures},
 		{sim.New(), sim.Figures},
 	}

@@ -17,9 +17,10 @@ func good() Raw {
 	return Raw{Scale: "smoke", Runs: []Run{{"ext4", product, cells(0)}, {"ext4", nodir, cells(2)}, {"ext4", lying, cells(1)}}}
 }
 
-func verdicts(t *testing.T, r Raw) map[string]experiment.Verdict {
+// written is a folder with r as its raw file.
+func written(t *testing.T, r Raw) string {
 	t.Helper()
-	x, dir := New(), t.TempDir()
+	dir := t.TempDir()
 	data, err := experiment.EncodeJSON(r)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,13 @@ func verdicts(t *testing.T, r Raw) map[string]experiment.Verdict {
 	if err := os.WriteFile(filepath.Join(dir, rawFile), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	metrics, err := x.Reduce(dir)
+	return dir
+}
+
+func verdicts(t *testing.T, r Raw) map[string]experiment.Verdict {
+	t.Helper()
+	x := New()
+	metrics, err := x.Reduce(written(t, r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,5 +122,53 @@ func TestExperimentHoldsAtSmallScale(t *testing.T) {
 		if v.Verdict != experiment.Pass {
 			t.Errorf("%s: %s, %s", id, v.Verdict, v.Reason)
 		}
+	}
+}
+
+func TestFiguresShowWhatSurvives(t *testing.T) {
+	r := good()
+	for i := range r.Runs {
+		r.Runs[i].Result.Cells = nil
+		for _, mode := range modes {
+			bad := 0
+			if r.Runs[i].Kind != product {
+				bad = 3
+			}
+			r.Runs[i].Result.Cells = append(r.Runs[i].Result.Cells, Cell{Mode: mode, AfterAck: true, States: 4, Bad: bad}, Cell{Mode: mode, States: 9, Bad: 9})
+		}
+	}
+	groups, states, err := r.survival()
+	if err != nil || states != 60 || len(groups) != 5 {
+		t.Fatalf("%d groups, %d states, %v", len(groups), states, err)
+	}
+	for _, g := range groups {
+		if len(g.Bars) != 3 || g.Bars[0].Value != 100 || g.Bars[1].Value != 25 || g.Bars[1].Name != "no directory sync" {
+			t.Errorf("%+v", g)
+		}
+	}
+	drawn, err := Figures(written(t, r))
+	if err != nil || len(drawn) != 1 || drawn[0].ID != "reboot-survival" || !strings.Contains(drawn[0].Caption, "1 of 1 boots") {
+		t.Fatalf("%+v, %v", drawn, err)
+	}
+	for _, c := range New().Spec().Claims {
+		for _, feed := range c.Feeds {
+			if feed != drawn[0].ID && !strings.HasPrefix(feed, "table-") {
+				t.Errorf("claim %s feeds %s, which is not drawn", c.ID, feed)
+			}
+		}
+	}
+	r.Runs = append(r.Runs, Run{"xfs", product, r.Runs[0].Result})
+	if groups, _, err := r.survival(); err != nil || groups[0].Bars[0].Name != "product, ext4" || groups[0].Bars[3].Name != "product, xfs" {
+		t.Errorf("%+v, %v", groups, err)
+	}
+	r.Runs[1].Result.Cells = r.Runs[1].Result.Cells[:2]
+	if _, err := Figures(written(t, r)); err == nil || !strings.Contains(err.Error(), "no directory sync, ext4: no crash state") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWithoutQemuNothingIsDrawn(t *testing.T) {
+	if drawn, err := Figures(written(t, Raw{Scale: "smoke", Skipped: "qemu-system-x86_64 is missing"})); err != nil || len(drawn) != 0 {
+		t.Errorf("%+v, %v", drawn, err)
 	}
 }

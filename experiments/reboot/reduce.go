@@ -66,14 +66,19 @@ type Violation struct {
 	What     string `json:"what"`
 }
 
+func load(dir string) (r Raw, err error) {
+	err = experiment.ReadJSON(filepath.Join(dir, rawFile), &r)
+	return r, err
+}
+
 // Reduce computes the metrics:
 //
 //	cycles.faults                  machines that found something acknowledged lost, of all that were booted after a kill
 //	sweep.bad, sweep.unmountable   crash states of the product's recordings that lost something; that did not mount
 //	nodir.missed, lying.missed     sweeps of a broken twin in which nothing was seen
 func (x *Reboot) Reduce(dir string) (*experiment.Metrics, error) {
-	var r Raw
-	if err := experiment.ReadJSON(filepath.Join(dir, rawFile), &r); err != nil {
+	r, err := load(dir)
+	if err != nil {
 		return nil, err
 	}
 	out := &experiment.Metrics{Experiment: "reboot"}
