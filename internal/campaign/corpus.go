@@ -17,30 +17,19 @@ var ErrDigest = errors.New("content does not match its SHA-256 name")
 // Corpus is the public, flat directory of immutable objects, each named by the SHA-256 of its content. It belongs to one actor.
 //
 // Objects become visible before their names are durable. So nobody acts on an object that was only seen: Settle makes it durable
-// first. Else a second power cut could leave a done record whose object is gone.
+// first. Else a power cut could leave a done record whose object is gone.
 type Corpus struct {
 	fs      vfs.FS
 	dir     string
 	limit   int64
 	writer  string            // tells the temp files of this actor from those of others
 	settled map[lease.ID]bool // known to be durable
-	doubted map[lease.ID]bool // of an earlier run
+	named   map[lease.ID]bool // names that this actor has made since its last barrier
 }
 
 // NewCorpus returns the corpus in dir; objects over limit bytes are refused. Only one actor at a time, of all campaigns on dir, has the name writer.
 func NewCorpus(fsys vfs.FS, dir string, limit int64, writer string) *Corpus {
-	return &Corpus{fs: fsys, dir: dir, limit: limit, writer: writer, settled: map[lease.ID]bool{}, doubted: map[lease.ID]bool{}}
-}
-
-// Doubt remembers the objects that are there now. An earlier run may have failed to make their names durable, and after a barrier that failed, one that
-// succeeds proves nothing: the kernel may have dropped what it should have written. Settle publishes them anew. An object that
-// appears later has a publisher in this run, which ends the campaign if its barrier fails.
-func (c *Corpus) Doubt() error {
-	ids, err := c.List()
-	for _, id := range ids {
-		c.doubted[id] = true
-	}
-	return err
+	return &Corpus{fs: fsys, dir: dir, limit: limit, writer: writer, settled: map[lease.ID]bool{}, named: map[lease.ID]bool{}}
 }
 
 // Trust takes an object for durable because a done record says so.
@@ -75,16 +64,16 @@ func (c *Corpus) Verify(id lease.ID) error {
 // content.
 func (c *Corpus) Add(id lease.ID, data []byte) error {
 	err := c.Verify(id)
-	if err == nil {
-		return c.Settle(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = c.put(id, data)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return err
 	}
-	return c.publish(id, data)
+	return c.Settle(id)
 }
 
-// Promote makes a staged object visible in the corpus under a second name; Settle has to follow. It is idempotent: an object already in the corpus
+// Promote makes a staged object visible in the corpus under a second name; Settle has to follow at once. It is idempotent: an object already in the corpus
 // stays, and a source that is gone is accepted if the destination is right. added tells whether this call made the object visible.
 //
 // A link, not a rename: a rename across directories is a departure and an arrival, and no standard orders them before their barriers, so a power
@@ -99,27 +88,36 @@ func (c *Corpus) Promote(staged string, id lease.ID) (added bool, err error) {
 	if err := c.Verify(id); err != nil {
 		return false, errors.Join(err, linkErr)
 	}
+	if linkErr == nil {
+		c.named[id] = true
+	}
 	return linkErr == nil, nil
 }
 
-// Settle makes objects durable that somebody else may have published. It costs one barrier if any of them is not known to be durable yet, and one
-// publication for each that is doubted.
+// Settle makes objects durable, whoever has published them, with one barrier. An object that is not known to be durable, and that this actor has not
+// named itself, is replaced by a copy first: if the barrier of its publisher has failed, in this run or an earlier one, the kernel may have
+// dropped the name while reads go on showing it, and a later barrier that succeeds proves nothing.
 func (c *Corpus) Settle(ids ...lease.ID) error {
 	var fresh []lease.ID
 	for _, id := range ids {
-		switch {
-		case c.settled[id]:
-		case c.doubted[id]:
-			if err := c.republish(id); err != nil {
+		if c.settled[id] {
+			continue
+		}
+		if !c.named[id] {
+			data, err := c.Read(id)
+			if err == nil {
+				err = c.put(id, data)
+			}
+			if err != nil {
 				return err
 			}
-		default:
-			fresh = append(fresh, id)
 		}
+		fresh = append(fresh, id)
 	}
 	if len(fresh) == 0 {
 		return nil
 	}
+	clear(c.named) // now they are durable or in doubt
 	if err := groupcommit.SyncDir(c.fs, c.dir); err != nil {
 		return err
 	}
@@ -129,24 +127,16 @@ func (c *Corpus) Settle(ids ...lease.ID) error {
 	return nil
 }
 
-// republish replaces an object by a durable copy of itself.
-func (c *Corpus) republish(id lease.ID) error {
-	data, err := c.Read(id)
-	if err != nil {
-		return err
-	}
-	return c.publish(id, data)
-}
-
-func (c *Corpus) publish(id lease.ID, data []byte) error {
+// put gives data its name in the corpus, in place of what has it now; a barrier has to follow.
+func (c *Corpus) put(id lease.ID, data []byte) error {
 	tmp, err := groupcommit.Stage(c.fs, filepath.Join(c.dir, ".publish-"+c.writer), data, 0o666)
 	if err != nil {
 		return err
 	}
-	if err := groupcommit.Replace(c.fs, tmp, c.Path(id)); err != nil {
+	if err := c.fs.Rename(tmp, c.Path(id)); err != nil {
 		return err
 	}
-	c.settled[id] = true
+	c.named[id] = true
 	return nil
 }
 

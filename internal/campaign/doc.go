@@ -33,7 +33,7 @@
 //   - Heartbeats have their own timer and go on during the worker shutdown. A master leases no more items than its heartbeats can renew in half of
 //     their time limit; the others wait in the corpus.
 //   - Publication happens under the record's lock and by links: a rename across directories may lose the object in a power cut.
-//   - Objects that an earlier run has left are published anew before anybody relies on them.
+//   - An object that somebody else has published, in this run or an earlier one, is published anew by whoever is going to rely on it.
 //   - A wall timeout with unfinished work is not a success, and neither is quiescence over an object without a done record.
 //   - The final statistics come from the records, so those of a resumed epoch cover all its runs.
 //   - An item that exceeds the budgets is given up by name instead of costing the campaign its workers.

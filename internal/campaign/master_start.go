@@ -130,9 +130,6 @@ func (m *Master) enter(ctx context.Context, start startMsg) error {
 	m.corpus = NewCorpus(m.env.FS, start.OutputDir, m.opts.InputMaxBytes, writerName(start.Epoch, m.rank))
 	m.stages = NewStages(m.env.FS, epoch.Staging(), m.opts.ResultMaxBytes)
 	m.inputs = NewInputs(m.env.FS, m.opts.InputDir)
-	if err := m.corpus.Doubt(); err != nil {
-		return fmt.Errorf("output directory: %w", err)
-	}
 	m.startTime = m.now
 	m.phase = running
 	if m.resumed {

@@ -109,6 +109,7 @@ func (s *Stages) publisher(c *Corpus, maxObjects int, added *int) func(context.C
 		if err != nil {
 			return err
 		}
+		defer clear(c.named) // what an error leaves without its barrier is in doubt
 		var ids []lease.ID
 		for _, h := range m.Hashes {
 			id, err := lease.ParseID(h)
