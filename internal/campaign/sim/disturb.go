@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -87,6 +88,19 @@ func (j *job) jump(d time.Duration) {
 	j.leasesAtRisk()
 	j.offset += d
 	j.note("all clocks jump by %s", d)
+}
+
+// target is world.target, around whose end all clocks may be fast for a moment: a result that comes meanwhile is stale, and when the mistake has been put
+// right its lease is alive again, but nobody has it.
+func (j *job) target(rng *rand.Rand, job campaign.Job) (campaign.Execution, time.Duration) {
+	e, took := j.world.target(rng, job)
+	if j.rng.Float64() < j.faults.Fast {
+		d := duration(logUniform(j.rng, 1, 3600))
+		from := j.now.Add(duration(j.rng.Float64() * took.Seconds()))
+		j.at(from, func() { j.jump(d) })
+		j.at(j.now.Add(took+duration(0.3*j.rng.Float64())), func() { j.jump(-d) })
+	}
+	return e, took
 }
 
 func (j *job) interrupt(rank int) {
@@ -221,9 +235,7 @@ func (j *job) await(rank int, name string) error {
 	}
 }
 
-// fail decides over the disk. A directory whose sync has failed stays like that for all ranks of the job: a barrier that hides from one rank what
-// another's has failed on is against assumption A3 of groupcommit, and file systems that lose a journal write stop altogether. The next
-// job finds the disk well again, and the names in doubt.
+// fail decides over the disk, and keeps account of who is to learn of a barrier that failed: see the package comment.
 func (j *job) fail(c *vfs.Call) error {
 	var err error
 	writes := c.Op == vfs.OpWrite || c.Op == vfs.OpWriteAt || c.Op == vfs.OpMkdir || c.Op == vfs.OpLink || c.Op == vfs.OpOpen && c.Flag&syscall.O_CREAT != 0
@@ -232,11 +244,12 @@ func (j *job) fail(c *vfs.Call) error {
 		rate *= 10 // the failure that is told late, and once
 	}
 	switch p := j.rng.Float64(); {
-	case c.Op == vfs.OpSyncDir && j.doubtful[c.Name]:
+	case c.Op == vfs.OpSyncDir && j.owed[c.Name][j.cluster.running]:
 		err = syscall.EIO
 	case j.full && writes:
 		err = syscall.ENOSPC
 	case p >= rate:
+		j.succeeds(c)
 		return nil
 	case writes && j.rng.IntN(2) == 0:
 		err = syscall.ENOSPC
@@ -244,10 +257,45 @@ func (j *job) fail(c *vfs.Call) error {
 		err = syscall.EIO
 	}
 	if c.Op == vfs.OpSyncDir {
-		j.doubtful[c.Name] = true
+		j.barrierFailed(c.Name)
 	}
 	j.Errors++
 	j.touched = true
 	j.note("%s %s fails: %v", c.Op, c.Name, err)
 	return err
+}
+
+// changers are steps and heartbeat batches that have changed names, by directory.
+type changers map[string]map[*task]bool
+
+func (c changers) add(dir string, t *task) {
+	if c[dir] == nil {
+		c[dir] = map[*task]bool{}
+	}
+	c[dir][t] = true
+}
+
+// succeeds notes what an operation that is about to succeed changes or covers.
+func (j *job) succeeds(c *vfs.Call) {
+	switch c.Op {
+	case vfs.OpSyncDir:
+		if j.failed[c.Name] {
+			j.AfterFailed++
+		}
+		delete(j.pending, c.Name)
+	case vfs.OpRename, vfs.OpRenameNoReplace, vfs.OpLink:
+		j.pending.add(filepath.Dir(c.NewName), j.cluster.running)
+	case vfs.OpMkdir, vfs.OpRemove:
+		j.pending.add(filepath.Dir(c.Name), j.cluster.running)
+	}
+}
+
+// barrierFailed makes the failure known to everybody whose changes are forgotten now, at their own barriers.
+func (j *job) barrierFailed(dir string) {
+	for t := range j.pending[dir] {
+		j.owed.add(dir, t)
+	}
+	delete(j.owed[dir], j.cluster.running)
+	delete(j.pending, dir)
+	j.failed[dir] = true
 }

@@ -21,23 +21,25 @@ const patience = 90 * time.Second
 // job is one run of mpirun.
 type job struct {
 	*world
-	number   int
-	faults   Disturbances // zero when healed
-	healed   bool
-	cluster  *Cluster
-	procs    []*crashfs.Process
-	script   []scripted
-	ops      int             // of file systems
-	killAt   int             // the operation before which victim is killed
-	victim   int             // a rank, or cutPower
-	full     bool            // the disk
-	doubtful map[string]bool // directories whose sync has failed
-	locks    map[string]int  // lock file of records -> the rank that has a lock in it
-	refused  refusal
-	touched  bool // something was done to this job
-	lost     bool // a message
-	dying    bool // the launcher will kill all ranks
-	ended    bool // by force
+	number  int
+	faults  Disturbances // zero when healed
+	healed  bool
+	cluster *Cluster
+	procs   []*crashfs.Process
+	script  []scripted
+	ops     int             // of file systems
+	killAt  int             // the operation before which victim is killed
+	victim  int             // a rank, or cutPower
+	full    bool            // the disk
+	pending changers        // of names that no barrier has covered, or failed to cover, yet
+	owed    changers        // of names that the disk has forgotten, since another's barrier failed
+	failed  map[string]bool // directories in which a barrier has failed
+	locks   map[string]int  // lock file of records -> the rank that has a lock in it
+	refused refusal
+	touched bool // something was done to this job
+	lost    bool // a message
+	dying   bool // the launcher will kill all ranks
+	ended   bool // by force
 }
 
 // scripted is something that happens at a given time.
@@ -47,7 +49,7 @@ type scripted struct {
 }
 
 func newJob(w *world, number int, healed bool) *job {
-	j := &job{world: w, number: number, healed: healed, locks: map[string]int{}, doubtful: map[string]bool{}, killAt: math.MaxInt}
+	j := &job{world: w, number: number, healed: healed, locks: map[string]int{}, pending: changers{}, owed: changers{}, failed: map[string]bool{}, killAt: math.MaxInt}
 	if !healed {
 		j.faults = w.plan.Disturbances
 	}

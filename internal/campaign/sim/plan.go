@@ -32,6 +32,7 @@ type Disturbances struct {
 	Wall      float64 // chance: it has a wall timeout
 	Pauses    float64 // a second: a rank stands still, up to three times the TTL
 	Jumps     float64 // a second: all clocks are set forward or back
+	Fast      float64 // an execution: all clocks are fast for a while around its end
 	Slow      float64 // an operation: it takes a while, and others go on meanwhile
 	Hangs     float64 // an operation: it takes longer than a lease lives
 	Errors    float64 // an operation: EIO or ENOSPC; ten times as often a sync that fails and forgets
@@ -61,7 +62,7 @@ func NewPlan(seed uint64) Plan {
 		FaultyJobs: 1 + rng.IntN(4),
 		Disturbances: Disturbances{
 			Kill: maybe(0.5, 0.3, 1), PowerCut: maybe(0.5, 0.3, 1), Interrupt: maybe(0.25, 0.3, 1), Wall: maybe(0.15, 0.2, 1),
-			Pauses: maybe(0.4, 0.1, 1), Jumps: maybe(0.2, 0.05, 0.5),
+			Pauses: maybe(0.4, 0.1, 1), Jumps: maybe(0.2, 0.05, 0.5), Fast: maybe(0.15, 0.02, 0.5),
 			Slow: maybe(0.5, 0.001, 0.05), Hangs: maybe(0.2, 0.00005, 0.001),
 			Errors: maybe(0.35, 0.0001, 0.002), Full: maybe(0.15, 0.2, 1),
 			Loss: maybe(0.1, 0.002, 0.05), Copies: maybe(0.25, 0.01, 0.5),

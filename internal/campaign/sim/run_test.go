@@ -30,7 +30,7 @@ func TestCampaignsKeepTheirInvariants(t *testing.T) {
 	t.Logf("%d campaigns, %d items, %d executions: %+v", seeds, items, executions, n)
 	for what, times := range map[string]int{"kills": n.Kills, "power cuts": n.PowerCuts, "interrupts": n.Interrupts, "pauses": n.Pauses, "clock jumps": n.Jumps,
 		"hangs": n.Hangs, "suspensions": n.Suspended, "disk errors": n.Errors, "lost messages": n.Lost, "repeated messages": n.Repeated,
-		"stale results": n.Stale, "take-overs": n.TakenOver} {
+		"barriers after a failed one": n.AfterFailed, "stale results": n.Stale, "take-overs": n.TakenOver} {
 		if times < 5 {
 			t.Errorf("only %d %s: too few to test anything", times, what)
 		}

@@ -3,6 +3,24 @@
 //
 // A [Cluster] is one job. Run draws a whole campaign from a seed: jobs that crash, are stopped and restarted with the same epoch on a disk that fails,
 // until one is left alone and has to finish; see [Plan] for what may happen, and [Invariants] for what must hold.
+//
+// # A barrier that fails, and those of others
+//
+// A barrier that fails makes the disk forget every name that it should have covered, whoever changed it. Reads go on showing these names, and the next
+// barrier of the directory, of whatever process, succeeds and covers nothing of them (package crashfs). That is what is simulated. Three
+// kinds of others have to do with it:
+//
+//   - Who changes names after the failure has new ones, which its own barrier covers.
+//   - Who only reads may see a record that is forgotten. It was acknowledged to nobody, since its writer's barrier failed, and nothing that is
+//     acknowledged to another rests on it. A lease or a renewal makes its readers wait. A lease taken from a holder costs that holder its result.
+//     A begun commit is begun once more before it is redone. A done record was written over a commit that is durable, after its children were: if a power cut
+//     takes it back, the commit is redone. It may even be what lets the epoch retire; then it goes with the epoch. Objects are
+//     different, since a done record does rest on them: so masters make what others have published durable by copies of their own (campaign.Corpus.Settle),
+//     and so does a later job with the folders of the epoch (campaign.OpenEpoch).
+//   - Who has changed names before the failure, and runs its own barrier after it, is the one that no care of its own can help: told that all is well, it
+//     would acknowledge what is forgotten. Here its barrier fails too: this is what is left of assumption A3 of package groupcommit. File systems
+//     with a journal keep to it by stopping when the journal can't be written. Linux tells a failure to each descriptor that was open when it happened; but
+//     a directory is opened for its barrier only, so that is no help.
 package sim
 
 import (

@@ -26,22 +26,23 @@ type Result struct {
 
 // Counts is what happened in a campaign.
 type Counts struct {
-	Jobs       int `json:"jobs"`
-	Disorderly int `json:"disorderly"` // jobs that were cut off
-	Kills      int `json:"kills"`
-	PowerCuts  int `json:"power_cuts"`
-	Interrupts int `json:"interrupts"`
-	Pauses     int `json:"pauses"`
-	Jumps      int `json:"jumps"`
-	Hangs      int `json:"hangs"`      // of a file-system operation, and heartbeats that were late for whatever reason
-	AtRisk     int `json:"at_risk"`    // leases that there were at pauses, jumps and hangs
-	Suspended  int `json:"suspended"`  // file-system operations during which others went on
-	Errors     int `json:"errors"`     // of the disk, and locks not acquired in time
-	Lost       int `json:"lost"`       // messages
-	Repeated   int `json:"repeated"`   // messages
-	Stale      int `json:"stale"`      // results that BeginCommit refused
-	TakenOver  int `json:"taken_over"` // claims of an item that had been claimed before
-	Operations int `json:"operations"` // of file systems
+	Jobs        int `json:"jobs"`
+	Disorderly  int `json:"disorderly"` // jobs that were cut off
+	Kills       int `json:"kills"`
+	PowerCuts   int `json:"power_cuts"`
+	Interrupts  int `json:"interrupts"`
+	Pauses      int `json:"pauses"`
+	Jumps       int `json:"jumps"`
+	Hangs       int `json:"hangs"`        // of a file-system operation, and heartbeats that were late for whatever reason
+	AtRisk      int `json:"at_risk"`      // leases that there were at pauses, jumps and hangs
+	Suspended   int `json:"suspended"`    // file-system operations during which others went on
+	Errors      int `json:"errors"`       // of the disk, and locks not acquired in time
+	AfterFailed int `json:"after_failed"` // barriers that succeeded in a directory in which one had failed before
+	Lost        int `json:"lost"`         // messages
+	Repeated    int `json:"repeated"`     // messages
+	Stale       int `json:"stale"`        // results that BeginCommit refused
+	TakenOver   int `json:"taken_over"`   // claims of an item that had been claimed before
+	Operations  int `json:"operations"`   // of file systems
 }
 
 // Add adds o to c.
@@ -57,6 +58,7 @@ func (c *Counts) Add(o Counts) {
 	c.AtRisk += o.AtRisk
 	c.Suspended += o.Suspended
 	c.Errors += o.Errors
+	c.AfterFailed += o.AfterFailed
 	c.Lost += o.Lost
 	c.Repeated += o.Repeated
 	c.Stale += o.Stale
