@@ -17,6 +17,7 @@ import (
 func (j *job) plot(ranks, masters int) {
 	const span = 6.0 // seconds; most jobs end within it
 	later := func() time.Time { return j.now.Add(duration(j.rng.Float64() * span)) }
+	j.calm = j.now.Add(duration(span))
 	happens := func(chance float64) bool { return j.rng.Float64() < chance }
 	j.victim = j.rng.IntN(ranks)
 	if happens(j.faults.PowerCut) {
@@ -94,7 +95,7 @@ func (j *job) jump(d time.Duration) {
 // right its lease is alive again, but nobody has it.
 func (j *job) target(rng *rand.Rand, job campaign.Job) (campaign.Execution, time.Duration) {
 	e, took := j.world.target(rng, job)
-	if j.rng.Float64() < j.faults.Fast {
+	if j.now.Before(j.calm) && j.rng.Float64() < j.faults.Fast {
 		d := duration(logUniform(j.rng, 1, 3600))
 		from := j.now.Add(duration(j.rng.Float64() * took.Seconds()))
 		j.at(from, func() { j.jump(d) })

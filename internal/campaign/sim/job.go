@@ -31,6 +31,7 @@ type job struct {
 	killAt  int             // the operation before which victim is killed
 	victim  int             // a rank, or cutPower
 	full    bool            // the disk
+	calm    time.Time       // from when on the clocks are left alone: with mistakes for ever, no work would ever end
 	pending changers        // of names that no barrier has covered, or failed to cover, yet
 	owed    changers        // of names that the disk has forgotten, since another's barrier failed
 	failed  map[string]bool // directories in which a barrier has failed
