@@ -51,11 +51,11 @@ func New() *Peers {
 // Spec returns the experiment's declaration.
 func (x *Peers) Spec() *experiment.Spec { return x.spec }
 
-const bench = "peers-bench"
+const benchProgram = "peers-bench"
 
 // Programs names the bench.
 func (x *Peers) Programs() []experiment.Program {
-	return []experiment.Program{{Name: bench, Module: "experiments/peers/bench", Package: "."}}
+	return []experiment.Program{{Name: benchProgram, Module: "experiments/peers/bench", Package: "."}}
 }
 
 // versionsFile says which software was measured.
@@ -70,18 +70,20 @@ type versions struct {
 // Run runs each case; PostgreSQL is started and stopped by the bench, with its data on the same file system.
 func (x *Peers) Run(ctx context.Context, env *experiment.Env) error {
 	p := x.params[env.Scale]
-	program := filepath.Join(env.Bin, bench)
 	for i, c := range p.Cases {
 		env.Progress(experiment.Tick{Done: i, Total: len(p.Cases), What: fmt.Sprintf("%d leases in %d shards", c.Records, c.Active)})
 		if env.Rounds > 0 {
 			c.Rounds = env.Rounds
 		}
-		if err := x.runCase(ctx, env, program, p.WarmUp, c); err != nil {
+		if err := runCase(ctx, env, p.WarmUp, c); err != nil {
 			return err
 		}
 	}
-	env.Progress(experiment.Tick{Done: len(p.Cases), Total: len(p.Cases), What: "done"})
-	linked, err := modules(program)
+	env.Progress(experiment.Tick{Done: len(p.Cases), Total: len(p.Cases), What: "a second process beside each system"})
+	if err := bench(ctx, env, trialFile, "-dir", filepath.Join(env.Work, "trial"), "-trial"); err != nil {
+		return fmt.Errorf("trial: %w", err)
+	}
+	linked, err := modules(filepath.Join(env.Bin, benchProgram))
 	if err != nil {
 		return err
 	}
@@ -113,19 +115,26 @@ func modules(program string) ([]string, error) {
 // postgresBin is where Debian puts the server's programs.
 const postgresBin = "/usr/lib/postgresql/15/bin"
 
-func (x *Peers) runCase(ctx context.Context, env *experiment.Env, program string, warmUp int, c caseSpec) error {
-	out, err := os.Create(filepath.Join(env.Dir, c.name()+".jsonl"))
+func runCase(ctx context.Context, env *experiment.Env, warmUp int, c caseSpec) error {
+	err := bench(ctx, env, c.name()+".jsonl", "-dir", filepath.Join(env.Work, c.name()),
+		"-records", strconv.Itoa(c.Records), "-active", strconv.Itoa(c.Active), "-rounds", strconv.Itoa(c.Rounds),
+		"-warmup", strconv.Itoa(warmUp), "-seed", strconv.FormatUint(env.Seed, 10), "-systems", strings.Join(c.Systems, ","))
+	if err != nil {
+		return fmt.Errorf("%d leases in %d shards: %w", c.Records, c.Active, err)
+	}
+	return nil
+}
+
+// bench runs the bench with its output in a file of the evidence.
+func bench(ctx context.Context, env *experiment.Env, file string, args ...string) error {
+	out, err := os.Create(filepath.Join(env.Dir, file))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	args := []string{
-		"-dir", filepath.Join(env.Work, c.name()), "-records", strconv.Itoa(c.Records), "-active", strconv.Itoa(c.Active),
-		"-rounds", strconv.Itoa(c.Rounds), "-warmup", strconv.Itoa(warmUp), "-seed", strconv.FormatUint(env.Seed, 10),
-		"-systems", strings.Join(c.Systems, ","), "-postgres", postgresBin,
-	}
-	if err := child.Run(ctx, child.Cmd{Name: program, Args: args, Stdout: out, Stderr: env.Log}); err != nil {
-		return fmt.Errorf("%d leases in %d shards: %w", c.Records, c.Active, err)
+	args = append(args, "-postgres", postgresBin)
+	if err := child.Run(ctx, child.Cmd{Name: filepath.Join(env.Bin, benchProgram), Args: args, Stdout: out, Stderr: env.Log}); err != nil {
+		return err
 	}
 	return out.Close()
 }

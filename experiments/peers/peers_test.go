@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,34 @@ func goodRuns(t *testing.T, oneFlush float64) string {
 		"strict-wholefs": 6, "strict-spare-wholefs": 2, "strict-auto": 2.1,
 	})
 	rawRun(t, dir, "n10000k64.jsonl", 10000, 64, map[string]float64{"one-flush": oneFlush, "one-flush-again": oneFlush, "limit-fdatasync": 0.3})
+	rawTrial(t, dir, shared)
 	return dir
+}
+
+func rawTrial(t *testing.T, dir string, joins map[string]bool) {
+	var b strings.Builder
+	for s, yes := range joins {
+		fmt.Fprintf(&b, `{"tried":%q,"joins":%t,"keeps":true,"passes":true}`+"\n", s, yes)
+	}
+	if err := os.WriteFile(filepath.Join(dir, trialFile), []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A table that says of a system what it does not do is refuted, and one system too few decides nothing.
+func TestTheTrialDecidesTheTable(t *testing.T) {
+	dir := goodRuns(t, 0.22)
+	other := maps.Clone(shared)
+	other["bbolt"] = true
+	rawTrial(t, dir, other)
+	if got := verdicts(t, dir); got["P9"] != experiment.Fail || got["P10"] != experiment.Pass {
+		t.Errorf("bbolt shared: %s, %s", got["P9"], got["P10"])
+	}
+	delete(other, "bbolt")
+	rawTrial(t, dir, other)
+	if got := verdicts(t, dir); got["P9"] != experiment.Inconclusive || got["P10"] != experiment.Inconclusive {
+		t.Errorf("bbolt absent: %s, %s", got["P9"], got["P10"])
+	}
 }
 
 func verdicts(t *testing.T, dir string) map[string]experiment.Result {

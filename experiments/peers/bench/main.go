@@ -35,6 +35,7 @@ type config struct {
 	pgBin   string
 	latency time.Duration // added to each sync of this project's systems
 	payload []byte
+	ttl     time.Duration
 }
 
 // system is one way to make renewals durable.
@@ -103,6 +104,10 @@ func run() error {
 	flag.IntVar(&c.shards, "shards", 64, "shards of the lease table")
 	flag.DurationVar(&c.latency, "latency", 0, "let each sync of this project's systems take so much longer: a networked store")
 	flag.StringVar(&c.pgBin, "postgres", "/usr/lib/postgresql/15/bin", "where PostgreSQL's programs are")
+	trial := flag.Bool("trial", false, "time nothing, try what a second process can do")
+	holds := flag.String("hold", "", "be the first process of a trial: renew the first lease in this system until killed")
+	joins := flag.String("join", "", "be the second one: claim a lease in this system")
+	number := flag.Int("lease", 0, "with -join: which one")
 	flag.Parse()
 	if c.dir == "" || flag.NArg() > 0 {
 		return errors.New("-dir is needed, and no other arguments")
@@ -110,13 +115,25 @@ func run() error {
 	if err := pin(*cpu); err != nil {
 		return err
 	}
+	c.payload, c.ttl = []byte(`{"sequence":1}`), time.Hour
+	if *trial || *holds != "" || *joins != "" {
+		c.ttl, *records = trialTTL, 2
+	}
+	for i := range *records {
+		c.ids = append(c.ids, paperID(i, c.active))
+	}
+	switch {
+	case *holds != "":
+		return runHold(c, *holds)
+	case *joins != "":
+		return runJoin(c, *joins, *number)
+	}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
 	defer os.RemoveAll(c.dir)
-	c.payload = []byte(`{"sequence":1}`)
-	for i := range *records {
-		c.ids = append(c.ids, paperID(i, c.active))
+	if *trial {
+		return runTrials(c)
 	}
 	b := bench{c: c, out: json.NewEncoder(os.Stdout), rng: rand.New(rand.NewPCG(*seed, uint64(*records)))}
 	defer b.close()

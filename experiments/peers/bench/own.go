@@ -44,7 +44,7 @@ type table struct {
 }
 
 func newTable(c config, opts lease.Options, pass func(*table) error) (system, error) {
-	opts.Shards, opts.TTL = c.shards, time.Hour
+	opts.Shards, opts.TTL = c.shards, c.ttl
 	var claiming atomic.Bool
 	opts.FS = intercepted(&claiming, c.latency)
 	t, err := lease.Open(filepath.Join(c.dir, "leases"), &opts)
@@ -111,7 +111,7 @@ func limitMakers() []maker {
 }
 
 func newSyncless(c config) (system, error) {
-	t, err := lease.Open(filepath.Join(c.dir, "leases"), &lease.Options{Shards: c.shards, TTL: time.Hour, FS: intercepted(nil, 0)})
+	t, err := lease.Open(filepath.Join(c.dir, "leases"), &lease.Options{Shards: c.shards, TTL: c.ttl, FS: intercepted(nil, 0)})
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (s *postgres) fill(c config) error {
 		[]string{"id", "status", "fence", "nonce", "owner", "attempts", "payload", "updated_ns", "ttl_ns"},
 		pgx.CopyFromSlice(len(c.ids), func(i int) ([]any, error) {
 			id := c.ids[i]
-			v := newValue(id, c.payload, time.Now())
+			v := newValue(id, c, time.Now())
 			return []any{id[:], v.Status, int64(v.Fence), v.Nonce[:], v.Owner, v.Attempts, string(v.Payload), v.Updated, v.TTL}, nil
 		}))
 	return err
@@ -132,7 +132,7 @@ func (s *postgres) Close() error {
 	if s.conn != nil {
 		err = s.conn.Close(context.Background())
 	}
-	if s.server.Process != nil {
+	if s.server != nil && s.server.Process != nil {
 		err = errors.Join(err, s.server.Process.Signal(syscall.SIGINT))
 		s.server.Wait() // its exit code says nothing that matters here
 	}

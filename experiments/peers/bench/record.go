@@ -21,9 +21,9 @@ type value struct {
 	TTL      int64           `json:"ttl_ns"`
 }
 
-func newValue(id lease.ID, payload []byte, now time.Time) value {
-	return value{ID: id.String(), Status: "leased", Fence: 1, Nonce: [16]byte(id[16:]), Owner: "bench", Attempts: 1, Payload: payload,
-		Updated: now.UnixNano(), TTL: int64(time.Hour)}
+func newValue(id lease.ID, c config, now time.Time) value {
+	return value{ID: id.String(), Status: "leased", Fence: 1, Nonce: [16]byte(id[16:]), Owner: "bench", Attempts: 1, Payload: c.payload,
+		Updated: now.UnixNano(), TTL: int64(c.ttl)}
 }
 
 var errLost = errors.New("the token does not hold the lease")

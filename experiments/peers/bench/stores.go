@@ -34,7 +34,7 @@ func newBolt(c config) (system, error) {
 			return err
 		}
 		for _, id := range c.ids {
-			data, err := json.Marshal(newValue(id, c.payload, time.Now()))
+			data, err := json.Marshal(newValue(id, c, time.Now()))
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func newPebble(c config) (system, error) {
 	}
 	b := db.NewBatch()
 	for _, id := range c.ids {
-		data, err := json.Marshal(newValue(id, c.payload, time.Now()))
+		data, err := json.Marshal(newValue(id, c, time.Now()))
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ type sqlite struct {
 }
 
 func newSQLite(c config) (system, error) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.dir, "leases.sqlite")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.dir, "leases.sqlite")+"?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func newSQLite(c config) (system, error) {
 	}
 	defer tx.Rollback() // nothing to do after the commit
 	for _, id := range c.ids {
-		v := newValue(id, c.payload, time.Now())
+		v := newValue(id, c, time.Now())
 		if _, err := tx.Exec(`INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			id[:], v.Status, v.Fence, v.Nonce[:], v.Owner, v.Attempts, string(v.Payload), v.Updated, v.TTL); err != nil {
 			return nil, err
