@@ -69,10 +69,10 @@ func (t *Table) Heartbeat(ctx context.Context, id ID, tok Token) error {
 	return err
 }
 
-// HeartbeatMany renews the leases of the batch with one barrier per touched shard. The map is copied first.
+// HeartbeatMany renews the leases of the batch with one barrier per touched shard. The map must not change meanwhile.
 //
-// In the order of (shard, id) each record is locked, read, checked against its token, written, renamed and unlocked; then the barrier
-// of each touched shard is run. Nothing waits for other callers to join. A record that fails (unreadable, corrupt, its lock
+// In the order of (shard, id) each record is locked, read, checked against its token, written, renamed and unlocked, with some content
+// strategies a window of some hundred records at a time; then the barrier of each touched shard is run. Nothing waits for other callers to join. A record that fails (unreadable, corrupt, its lock
 // busy to the end, no space) keeps no other from being renewed, and a failed barrier none of another shard. All waiting for locks together is
 // bounded by one LockTimeout: busy records are tried again after all the others.
 //

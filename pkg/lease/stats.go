@@ -18,7 +18,8 @@ type Stats struct {
 	// has saved. FileSyncs are the content syncs of Batches.
 	Renewals, DirectorySyncs, FileSyncs uint64
 
-	// Nanoseconds of each wait for a record's lock, and of each content sync and barrier, of all operations, failed ones included.
+	// Nanoseconds of each wait for a record's lock, and of each content sync and barrier, of all operations, failed ones included. Locks
+	// that are taken together share the time of the call.
 	LockWait, FileSync, DirectorySync Histogram
 	// BatchRecords and BatchShards are N and K of the report's section 7 for each batch that renewed something: records renewed, and
 	// barriers run.
