@@ -4,6 +4,7 @@ package spread
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // worth is how many records make a second goroutine worth its start: some 100 µs of work. Less is done in order.
@@ -12,14 +13,14 @@ const worth = 8
 // Do calls f(worker, i) once for each i from 0 to n-1, on up to Workers(n) goroutines, the caller's among them. Each has a worker number
 // of its own, from 0 to Workers(n)-1, and calls f in ascending order of i.
 func Do(n int, f func(worker, i int)) {
-	workers := Workers(n)
+	var next atomic.Int64 // no fixed shares: another program may have the other processor
 	run := func(w int) {
-		for i := w * n / workers; i < (w+1)*n/workers; i++ {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 			f(w, i)
 		}
 	}
 	var wg sync.WaitGroup
-	for w := 1; w < workers; w++ {
+	for w := 1; w < Workers(n); w++ {
 		wg.Go(func() { run(w) })
 	}
 	run(0)

@@ -29,8 +29,16 @@ func TestDoCallsEachOnceInOrderOfItsWorker(t *testing.T) {
 		if n < 2*worth && len(last) > 1 {
 			t.Errorf("n=%d: %d workers for so little", n, len(last))
 		}
-		if n >= 4*worth && len(last) != 4 {
-			t.Errorf("n=%d: %d workers", n, len(last))
-		}
 	}
+}
+
+func TestDoRunsWorkersAtTheSameTime(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	var both sync.WaitGroup
+	both.Add(2)
+	var once [2]sync.Once
+	Do(2*worth, func(w, _ int) {
+		once[w].Do(both.Done)
+		both.Wait() // for ever, were there one worker
+	})
 }
