@@ -115,8 +115,8 @@ var arrows = []struct {
 	{"internal/experiment", []string{"internal/figures", "pkg"}},
 	{"internal", []string{"internal", "pkg"}},
 	{"pkg/groupcommit/vfs", nil},
-	{"pkg/groupcommit", []string{"pkg/groupcommit", "pkg/internal"}},
-	{"pkg/lease", []string{"pkg/groupcommit", "pkg/internal"}},
+	{"pkg/groupcommit", []string{"pkg/groupcommit"}},
+	{"pkg/lease", []string{"pkg/groupcommit"}},
 	{"pkg/mpirun", nil},
 	{"pkg", nil},
 }

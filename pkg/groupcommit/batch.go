@@ -40,7 +40,7 @@ type Batch struct {
 // buffers are what a batch works with. They are reused by the next window, and by the next batch.
 type buffers struct {
 	contents []content
-	read     [][]byte // a spare's old content, one for each worker
+	read     [MaxWorkers][]byte // a spare's old content
 }
 
 // NewBatch returns an empty batch with the Serial content strategy, the report's: write, file sync, rename, one record
@@ -57,11 +57,19 @@ func (b *Batch) Window() int { return b.w.strategy.window() }
 // may have been switched; with any other error it was not. A nil error is a success only after Flush. The names of one
 // call differ.
 func (b *Batch) Publish(updates []Update) []error {
-	errs := make([]error, len(updates))
-	for len(updates) > 0 {
-		n := min(b.Window(), len(updates))
-		b.publish(updates[:n], errs[len(errs)-len(updates):][:n])
-		updates = updates[n:]
+	return b.PublishFunc(len(updates), func(_, i int) (Update, error) { return updates[i], nil })
+}
+
+// PublishFunc is Publish of n updates that are made up only when it is their turn. It calls next(worker, i) once for each i from 0 to n-1, in
+// this order if the Window is 1, else for those of one window by several goroutines at once. Each of these goroutines has a worker number of
+// its own, from 0 to MaxWorkers-1, so that next may keep a buffer for each; Data must stay as it is until PublishFunc has returned. An error of next
+// becomes the result for its update, of which nothing is done.
+func (b *Batch) PublishFunc(n int, next func(worker, i int) (Update, error)) []error {
+	errs := make([]error, n)
+	for at := 0; at < n; {
+		window := errs[at:min(at+b.Window(), n)]
+		b.publish(window, func(worker, i int) (Update, error) { return next(worker, at+i) })
+		at += len(window)
 	}
 	return errs
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"shardlease/pkg/groupcommit/vfs"
-	"shardlease/pkg/internal/spread"
 )
 
 // content is one update of a window on its way: written to a file under the temp name, made durable, switched to.
 type content struct {
+	name    string
 	dir     string
 	tmp     string
 	file    vfs.File // open from before it was written until it is durable, so that no failed write-back is missed
@@ -31,30 +31,37 @@ type retired struct {
 	pair pair
 }
 
-// publish makes the contents of one window durable, then switches their names in order. errs is all nil.
-func (b *Batch) publish(updates []Update, errs []error) {
+// publish makes the contents of one window durable, then switches their names in order. errs is all nil, and as long as the window.
+func (b *Batch) publish(errs []error, next func(worker, i int) (Update, error)) {
 	if b.buffers == nil {
 		b.buffers = b.w.buffers.Get().(*buffers)
 	}
-	for len(b.buffers.contents) < len(updates) {
+	for len(b.buffers.contents) < len(errs) {
 		b.buffers.contents = append(b.buffers.contents, content{})
 	}
-	window := b.buffers.contents[:len(updates)]
-	for len(b.buffers.read) < spread.Workers(len(updates)) {
-		b.buffers.read = append(b.buffers.read, nil)
-	}
-	spread.Do(len(updates), func(worker, i int) {
-		c, name := &window[i], updates[i].Name
-		*c = content{dir: filepath.Dir(name), tmp: name + tempSuffix, data: c.data[:0]}
-		if errs[i] = b.refuse(c.dir); errs[i] == nil {
-			errs[i] = b.write(c, &updates[i], &b.buffers.read[worker])
+	window := b.buffers.contents[:len(errs)]
+	one := func(worker, i int) {
+		u, err := next(worker, i)
+		c := &window[i]
+		*c = content{name: u.Name, dir: filepath.Dir(u.Name), tmp: u.Name + tempSuffix, data: c.data[:0]}
+		if err == nil {
+			err = b.refuse(c.dir)
 		}
-	})
+		if err == nil {
+			err = b.write(c, &u, &b.buffers.read[worker])
+		}
+		errs[i] = err
+	}
+	first := 0
+	for first < len(window) && (first == 0 || window[first-1].file == nil) { // one is open before the others are written, see sync
+		one(0, first)
+		first++
+	}
+	spread(len(window)-first, func(worker, i int) { one(worker, first+i) })
 	b.sync(window, errs)
-	for i := range updates {
-		c, u := &window[i], &updates[i]
-		if errs[i] == nil {
-			errs[i] = b.change(c.dir, func() error { return b.switchTo(c, u.Name) })
+	for i := range window {
+		if c := &window[i]; errs[i] == nil {
+			errs[i] = b.change(c.dir, func() error { return b.switchTo(c) })
 		}
 	}
 }
@@ -161,7 +168,8 @@ func (b *Batch) each(n int, mode syncing, f func(i int)) {
 
 // switchTo gives the durable content its name: by an exchange, which keeps the old file as the next spare, if the old
 // file is one of this process, otherwise by a rename.
-func (b *Batch) switchTo(c *content, name string) error {
+func (b *Batch) switchTo(c *content) error {
+	name := c.name
 	if c.mark == (mark{}) {
 		return switchTo(b.fsys, c.tmp, name)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"shardlease/pkg/groupcommit"
 	"shardlease/pkg/groupcommit/vfs"
-	"shardlease/pkg/internal/spread"
 )
 
 // HeartbeatBatch is the result of a batch in which nothing failed: every renewal is durable.
@@ -142,15 +141,14 @@ type windowBuffers struct {
 	locks   []io.Closer
 	keys    []uint64
 	records []lockedRecord
-	renewed []*heartbeat
-	updates []groupcommit.Update
-	read    [][]byte // one for each worker
+	read    [groupcommit.MaxWorkers][]byte
 }
 
 // lockedRecord is a record of the window whose lock is held.
 type lockedRecord struct {
-	it     *heartbeat
-	update groupcommit.Update // if it is to be renewed; Data is reused
+	it   *heartbeat
+	name string // of its file
+	data []byte // its new content
 }
 
 var windows = sync.Pool{New: func() any { return new(windowBuffers) }}
@@ -162,7 +160,6 @@ func (b *heartbeats) run(ctx context.Context) (HeartbeatBatch, error) {
 		for i := range b.records {
 			b.records[i].it = nil // it would keep the whole batch
 		}
-		clear(b.renewed)
 		windows.Put(b.windowBuffers)
 	}()
 	deadline := b.s.lockDeadline()
@@ -194,7 +191,7 @@ func (b *heartbeats) pass(ctx context.Context, size int, deadline time.Time) {
 
 // renew renews the records of one window.
 func (b *heartbeats) renew(ctx context.Context, window []*heartbeat, deadline time.Time) {
-	b.locks, b.records, b.renewed, b.updates = b.locks[:0], b.records[:0], b.renewed[:0], b.updates[:0]
+	b.locks, b.records = b.locks[:0], b.records[:0]
 	defer func() {
 		for _, l := range b.locks {
 			l.Close() // the kernel releases the locks even if this fails
@@ -212,29 +209,24 @@ func (b *heartbeats) renew(ctx context.Context, window []*heartbeat, deadline ti
 			window = window[n:]
 		}
 	}
-	for len(b.read) < spread.Workers(len(b.records)) {
-		b.read = append(b.read, nil)
-	}
-	spread.Do(len(b.records), func(worker, i int) {
-		m := &b.records[i]
-		m.it.outcome, m.it.err = b.prepare(ctx, m, &b.read[worker])
-	})
-	for i := range b.records {
-		if m := &b.records[i]; m.it.outcome == renewed {
-			b.renewed = append(b.renewed, m.it)
-			b.updates = append(b.updates, m.update)
+	errs := b.batch.PublishFunc(len(b.records), func(worker, i int) (groupcommit.Update, error) {
+		r := &b.records[i]
+		r.it.outcome, r.it.err = b.prepare(ctx, r, &b.read[worker])
+		if r.it.outcome != renewed {
+			return groupcommit.Update{}, errNotRenewed
 		}
-	}
-	if len(b.updates) == 0 {
-		return
-	}
-	for i, err := range b.batch.Publish(b.updates) {
-		if err != nil {
-			b.renewed[i].outcome = failed
-			b.renewed[i].err = fmt.Errorf("lease: write record %s: %w", b.renewed[i].id, err)
+		return groupcommit.Update{Name: r.name, Data: r.data, Perm: recordPerm}, nil
+	})
+	for i, err := range errs {
+		if it := b.records[i].it; err != nil && it.outcome == renewed {
+			it.outcome = failed
+			it.err = fmt.Errorf("lease: write record %s: %w", it.id, err)
 		}
 	}
 }
+
+// errNotRenewed keeps an update from being made; its heartbeat says why.
+var errNotRenewed = errors.New("not renewed")
 
 // locked adds it to the window.
 func (b *heartbeats) locked(it *heartbeat) {
@@ -288,14 +280,14 @@ func begun(ctx context.Context, it *heartbeat) (outcome, error) {
 	return untried, nil
 }
 
-// prepare decides about a locked record, and makes up the update of its renewal, which is done if nothing happens to it.
-func (b *heartbeats) prepare(ctx context.Context, m *lockedRecord, buf *[]byte) (outcome, error) {
-	it := m.it
+// prepare decides about a locked record, and makes up the new content, with which it is renewed if nothing happens to it.
+func (b *heartbeats) prepare(ctx context.Context, locked *lockedRecord, buf *[]byte) (outcome, error) {
+	it := locked.it
 	if o, err := begun(ctx, it); err != nil {
 		return o, err
 	}
-	name := b.s.path(it.id)
-	r, read, err := b.s.readFrom(name, it.id, *buf)
+	locked.name = b.s.path(it.id)
+	r, read, err := b.s.readFrom(locked.name, it.id, *buf)
 	*buf = read
 	if errors.Is(err, fs.ErrNotExist) {
 		return lost, nil
@@ -317,7 +309,7 @@ func (b *heartbeats) prepare(ctx context.Context, m *lockedRecord, buf *[]byte) 
 		return failed, err
 	}
 	r.renew(now)
-	data, err := b.s.encode(&r, m.update.Data[:0], 0)
+	data, err := b.s.encode(&r, locked.data[:0], 0)
 	if err != nil {
 		return failed, err
 	}
@@ -325,7 +317,7 @@ func (b *heartbeats) prepare(ctx context.Context, m *lockedRecord, buf *[]byte) 
 	if r.Status == Leased {
 		it.ends = r.Updated.Add(r.TTL)
 	}
-	m.update = groupcommit.Update{Name: name, Data: data, Perm: recordPerm}
+	locked.data = data
 	return renewed, nil
 }
 

@@ -1,4 +1,4 @@
-package spread
+package groupcommit
 
 import (
 	"runtime"
@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-func TestDoCallsEachOnceInOrderOfItsWorker(t *testing.T) {
+func TestSpreadCallsEachOnceInOrderOfItsWorker(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	for n := range 100 {
 		var mu sync.Mutex
 		seen := make([]int, n)
 		last := map[int]int{}
-		Do(n, func(w, i int) {
+		spread(n, func(w, i int) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[i]++
-			if before, ok := last[w]; ok && before >= i || w >= Workers(n) {
-				t.Errorf("n=%d: worker %d of %d came to %d after %d", n, w, Workers(n), i, before)
+			if before, ok := last[w]; ok && before >= i || w >= workers(n) {
+				t.Errorf("n=%d: worker %d of %d came to %d after %d", n, w, workers(n), i, before)
 			}
 			last[w] = i
 		})
@@ -32,12 +32,12 @@ func TestDoCallsEachOnceInOrderOfItsWorker(t *testing.T) {
 	}
 }
 
-func TestDoRunsWorkersAtTheSameTime(t *testing.T) {
+func TestSpreadRunsWorkersAtTheSameTime(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	var both sync.WaitGroup
 	both.Add(2)
 	var once [2]sync.Once
-	Do(2*worth, func(w, _ int) {
+	spread(2*worth, func(w, _ int) {
 		once[w].Do(both.Done)
 		both.Wait() // for ever, were there one worker
 	})
