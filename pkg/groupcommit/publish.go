@@ -98,6 +98,9 @@ func (b *Batch) overwrite(c *content, buf *[]byte) bool {
 		n, err = f.WriteAt(c.data, 0)
 		if whole(c.tmp, n, len(c.data), err) == nil {
 			c.file, c.inPlace = f, true
+			if b.w.strategy.syncing() != oneByOne {
+				f.StartSync() // by several goroutines, instead of by one thread of the kernel
+			}
 			return true
 		}
 	}

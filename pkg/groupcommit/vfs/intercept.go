@@ -177,6 +177,9 @@ func (x *interceptedFile) Datasync() error { return x.one(OpDatasync, x.f.Datasy
 func (x *interceptedFile) SyncFS() error   { return x.one(OpSyncFS, x.f.SyncFS) }
 func (x *interceptedFile) Close() error    { return x.one(OpClose, x.f.Close) }
 
+// StartSync has no outcome that could be another one.
+func (x *interceptedFile) StartSync() { x.f.StartSync() }
+
 func (x *interceptedFile) Stat() (info fs.FileInfo, err error) {
 	err = x.one(OpStat, func() (err error) {
 		info, err = x.f.Stat()

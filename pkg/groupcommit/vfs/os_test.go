@@ -375,3 +375,25 @@ func TestKilledHolderReleasesThoughItsChildLives(t *testing.T) {
 	}
 	wantIs(t, l.Close(), nil)
 }
+
+// A hint has no result, whatever the file: closed, read-only, or on a file system without write-back.
+func TestStartSyncIsOnlyAHint(t *testing.T) {
+	name := t.TempDir() + "/file"
+	for _, flag := range []int{os.O_RDWR | os.O_CREATE, os.O_RDONLY} {
+		f, err := vfs.OS.OpenFile(name, flag, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flag != os.O_RDONLY {
+			if _, err := f.Write([]byte("content")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.StartSync()
+		wantIs(t, f.Close(), nil)
+		f.StartSync() // must not touch a descriptor that has its number by now
+	}
+	if data, err := os.ReadFile(name); err != nil || string(data) != "content" {
+		t.Errorf("got %q, %v", data, err)
+	}
+}

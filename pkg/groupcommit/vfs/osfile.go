@@ -109,6 +109,12 @@ func (f *osFile) Stat() (info fs.FileInfo, err error) {
 func (f *osFile) Sync() error     { return f.do("fsync", unix.Fsync) }
 func (f *osFile) Datasync() error { return f.do("fdatasync", unix.Fdatasync) }
 
+func (f *osFile) StartSync() {
+	if f.fd >= 0 {
+		_ = unix.SyncFileRange(f.fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE) // not every file system knows it
+	}
+}
+
 func (f *osFile) SyncFS() error {
 	return f.do("syncfs", func(fd int) error {
 		if err := reportsLostWrites(fd); err != nil {

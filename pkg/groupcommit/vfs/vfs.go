@@ -58,6 +58,9 @@ type File interface {
 	// It fails if any write-back there has failed since this File was opened; so whoever means to rely on it opens
 	// the file before writing. Where the system would not tell, it is errors.ErrUnsupported and nothing is done.
 	SyncFS() error
+	// StartSync begins to write back the dirty content and does not wait (sync_file_range(2)), so that a later sync has less to do. It
+	// is a hint: it promises nothing, and if a write-back fails it is the later sync that says so.
+	StartSync()
 }
 
 var (
