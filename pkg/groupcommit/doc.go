@@ -26,6 +26,8 @@
 //   - A3. fsync(2) of a directory that returns nil has made every name changed in it before the call started durable.
 //     That covers changes made by other processes too. It does not hold on btrfs with Linux 6.18, where the barrier is
 //     syncfs(2) therefore; see vfs.OS.
+//     After a barrier that failed there is no other that succeeds and lacks what the failed one has lost: who changed names
+//     in a directory and has not had its barrier is told as well. File systems with a journal stop at the first such failure.
 //   - A4. A failed write-back is reported to at least one fsync of a descriptor that was open when it happened.
 //   - A5. A directory that is there already is durable. Who creates it must have finished [MkdirAll] before others
 //     publish in it. Whoever may find a directory that a killed creator left syncs its parent once, at start.
