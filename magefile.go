@@ -26,12 +26,12 @@ func Test(ctx context.Context) error { return experiments.Test(ctx) }
 // Lint runs go vet and staticcheck.
 func Lint(ctx context.Context) error { return experiments.Lint(ctx) }
 
-// Smoke runs everything at small scale into a folder of its own (under 3 minutes). -resume goes on after a kill.
+// Smoke runs everything at small scale into a folder of its own (about five minutes). -resume goes on after a kill.
 func Smoke(ctx context.Context, resume *bool, out *string) error {
 	return experiments.Reproduce(ctx, experiments.Options{Smoke: true, Resume: value(resume), Out: value(out)})
 }
 
-// Reproduce runs every experiment, decides every paper claim and seals the run (under 12 minutes).
+// Reproduce runs every experiment, decides every paper claim and seals the run (about 16 minutes).
 //
 // -smoke: small scale. -long: everything there is, over half an hour. -resume: go on with the run that was interrupted. -rounds=N: instead of the experiments' own.
 // -seed=N: of every random choice. -out=DIR: instead of evidence/runs. -keepGoing=false: stop at the first experiment
