@@ -54,7 +54,7 @@ func (x *FileSystems) Programs() []experiment.Program {
 
 // The systems that are run: no databases, and with slow syncs only those whose number of syncs differs in kind.
 const (
-	ownSystems     = "scalar,batch,strict-overlapped,strict-wholefs,strict-spare,strict-spare-overlapped,strict-spare-wholefs,strict-auto,one-flush,one-flush-again,limit-fdatasync"
+	ownSystems     = "scalar,batch,strict-overlapped,strict-wholefs,strict-spare,strict-spare-overlapped,strict-spare-wholefs,strict-auto,strict-spare-wholefs-again,one-flush,one-flush-again,limit-fdatasync"
 	latencySystems = "scalar,batch,strict-spare-wholefs,one-flush,limit-fdatasync"
 )
 

@@ -13,7 +13,7 @@ import (
 //
 //	worst.auto.over_best            the largest of <file system>.auto.over_best
 //	worst.auto.over_batch           the largest of <file system>.auto.over_batch
-//	worst.auto.over_best.control    <file system>.control of that file system
+//	worst.auto.over_best.control    <file system>.strict.control of that file system
 //	worst.auto.over_batch.control   likewise
 func (x *FileSystems) Reduce(dir string) (*experiment.Metrics, error) {
 	runs, err := timing.ReadAll(dir, "*.jsonl")
@@ -43,7 +43,7 @@ func (x *FileSystems) Reduce(dir string) (*experiment.Metrics, error) {
 		for _, kind := range []string{".auto.over_best", ".auto.over_batch"} {
 			m, ok := of[kind]
 			if w, had := worst[kind]; ok && (!had || m.Value > w.Value) {
-				worst[kind], worst[kind+".control"] = m, of[".control"]
+				worst[kind], worst[kind+".control"] = m, of[".strict.control"]
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func goodRuns(t *testing.T, oneFlush float64) string {
 	dir := t.TempDir()
 	rawRun(t, dir, "n64k1.jsonl", 64, 1, map[string]float64{
 		"scalar": 30, "batch": 18, "one-flush": oneFlush, "one-flush-again": oneFlush, "bbolt": 0.6, "limit-fdatasync": 0.2,
-		"strict-wholefs": 6, "strict-spare-wholefs": 2, "strict-auto": 2.1,
+		"strict-wholefs": 6, "strict-spare-wholefs": 2, "strict-spare-wholefs-again": 2, "strict-auto": 2.1,
 	})
 	rawRun(t, dir, "n10000k64.jsonl", 10000, 64, map[string]float64{"one-flush": oneFlush, "one-flush-again": oneFlush, "limit-fdatasync": 0.3})
 	rawTrial(t, dir, shared)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -170,5 +172,28 @@ func TestFiguresShowWhatSurvives(t *testing.T) {
 func TestWithoutQemuNothingIsDrawn(t *testing.T) {
 	if drawn, err := Figures(written(t, Raw{Scale: "smoke", Skipped: "qemu-system-x86_64 is missing"})); err != nil || len(drawn) != 0 {
 		t.Errorf("%+v, %v", drawn, err)
+	}
+}
+
+// The rig is another module, whose types can't be imported here. A field that it counts and nobody reads broke the experiment at its end.
+func TestACellHasAllThatTheRigCounts(t *testing.T) {
+	source, err := os.ReadFile("../powercut/rig/sweep/sweep.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(source), "type Tally struct {")
+	text, _, _ = strings.Cut(text, "}")
+	tags := regexp.MustCompile(`json:"(\w+)"`).FindAllStringSubmatch(text, -1)
+	if !found || len(tags) < 3 {
+		t.Fatalf("the rig's tally is not there: %q", text)
+	}
+	known := map[string]bool{}
+	for i := range reflect.TypeFor[Cell]().NumField() {
+		known[reflect.TypeFor[Cell]().Field(i).Tag.Get("json")] = true
+	}
+	for _, tag := range tags {
+		if !known[tag[1]] {
+			t.Errorf("the rig counts %q, which a cell does not have", tag[1])
+		}
 	}
 }

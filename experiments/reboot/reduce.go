@@ -56,6 +56,7 @@ type Cell struct {
 	States      int    `json:"states"`
 	Bad         int    `json:"bad"`
 	Unmountable int    `json:"unmountable"`
+	Remounted   int    `json:"remounted"` // never: the guest mounts once
 }
 
 // Violation is one bad state.

@@ -162,7 +162,7 @@ func TestEachPlantedFaultFailsItsClaim(t *testing.T) {
 		"a batch that grows as N squared":    {func(w *world) { w.bent = 0.1 }, []string{"SC2 FAIL"}},
 		"beats that grow with N":             {func(w *world) { w.lookup = 2000e-6 }, []string{"SC3 FAIL"}},
 		"beats nearly as slow as batches":    {func(w *world) { w.beat = 3 }, []string{"SC5 FAIL"}},
-		"a strategy as slow as the report's": {func(w *world) { w.auto = 12 }, []string{"SC6 FAIL"}},
+		"a strategy as slow as the report's": {func(w *world) { w.auto = 20 }, []string{"SC6 FAIL"}},
 		"latencies counted twice":            {func(w *world) { w.counted = 2 }, []string{"SC7 FAIL"}},
 	} {
 		t.Run(name, func(t *testing.T) {

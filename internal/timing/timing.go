@@ -162,13 +162,15 @@ const (
 	Bolt      = "bbolt"
 	Strict    = "strict-"
 	Automatic = Strict + "auto"
+	Usual     = Strict + "spare-wholefs"
+	again     = "-again" // at the end of the name of a control
 )
 
 // Fastest is the content strategy with the smallest median, Automatic excepted; "" if none was timed.
 func (r *Run) Fastest() string {
 	best, least := "", math.Inf(1)
 	for _, s := range r.Systems() {
-		if !strings.HasPrefix(s, Strict) || s == Automatic {
+		if !strings.HasPrefix(s, Strict) || s == Automatic || strings.HasSuffix(s, again) {
 			continue
 		}
 		times := slices.Sorted(slices.Values(r.Times(s)))
@@ -189,17 +191,18 @@ func (r *Run) Fastest() string {
 //	<prefix>.one_flush.against_bbolt    bbolt over one-flush
 //	<prefix>.one_flush.over_bare        one-flush over one bare write and fdatasync
 //	<prefix>.control                    one-flush over itself
+//	<prefix>.strict.control             a content strategy over itself
 func (r *Run) Ratios(prefix string) ([]experiment.Metric, error) {
 	ratios := [][3]string{
 		{".one_flush.against_bbolt", Bolt, OneFlush}, {".one_flush.over_bare", OneFlush, Bare}, {".control", OneFlush, Again},
-		{".auto.over_batch", Automatic, Batch},
+		{".auto.over_batch", Automatic, Batch}, {".strict.control", Usual, Usual + again},
 	}
 	if best := r.Fastest(); best != "" {
 		ratios = append(ratios, [3]string{".best_strict.gain", Scalar, best}, [3]string{".best_strict.against_batch", Batch, best},
 			[3]string{".auto.over_best", Automatic, best})
 	}
 	for _, s := range r.Systems() {
-		if s != Scalar {
+		if s != Scalar && !strings.HasSuffix(s, again) {
 			ratios = append(ratios, [3]string{"." + MetricName(s) + ".gain", Scalar, s})
 		}
 	}

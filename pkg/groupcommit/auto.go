@@ -15,7 +15,7 @@ import (
 // ones.
 const (
 	firstRecords = 4
-	trialRecords = 16
+	trialRecords = 32
 	trialBytes   = 600
 	trialRounds  = 5
 	trialTime    = time.Second // no batch begins later than this

@@ -26,10 +26,15 @@ func ownMakers() []maker {
 	}
 	for _, s := range append(groupcommit.Strategies(), groupcommit.Auto) {
 		if s != groupcommit.Serial { // that is "batch"
-			list = append(list, maker{"strict-" + s.String(), func(c config) (system, error) { return newTable(c, lease.Options{Strategy: s}, batch) }})
+			list = append(list, maker{"strict-" + s.String(), strict(s)})
 		}
 	}
-	return list
+	// The A/A control of the strict ways, whose files lie in other places of the disk.
+	return append(list, maker{"strict-spare-wholefs-again", strict(groupcommit.SpareWholeFS)})
+}
+
+func strict(s groupcommit.Strategy) func(config) (system, error) {
+	return func(c config) (system, error) { return newTable(c, lease.Options{Strategy: s}, batch) }
 }
 
 func newOneFlush(c config) (system, error) {
