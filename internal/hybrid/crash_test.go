@@ -255,7 +255,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	cases := []struct{ name, create, rename string }{
 		{name: "stage", create: stagingDir},
 		{name: "publication", rename: "/symcc/queue/id:"},
-		{name: "lease records", create: "/leases/work/00"}, // in its shards; the root itself can't be opened on a full disk before it has a record
+		{name: "lease records", create: filepath.Join("leases", "work", "00")}, // in its shards; the root itself can't be opened on a full disk before it has a record
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -65,18 +65,20 @@ func (osFS) ReadDir(name string) (d []fs.DirEntry, _ error) {
 // somebody else's failed write has shut its log down after the directory was changed: the change is dropped, whereupon there is nothing left
 // to sync. Calls made after the shutdown are refused, if they are of the kind that looks; open(2) is.
 //
-// On btrfs it is syncfs(2), which commits the transaction. With Linux 6.18, an fsync of a directory that races a commit, somebody
+// On btrfs syncfs(2) comes before it, which commits the transaction. With Linux 6.18, an fsync of a directory that races a commit, somebody
 // else's syncfs for one, can return before its names are durable: the powercut experiment lost acknowledged renewals that way
-// in half of its recordings, and also when fsync was followed by a wait for the commit under way.
+// in half of its recordings, and also when fsync was followed by a wait for the commit under way. The fsync then is a question, too: before
+// Linux 5.17 syncfs does not say that a commit has failed.
 func (osFS) SyncDir(name string) error {
 	return syncFD("fsync", name, unix.O_DIRECTORY, func(fd int) error {
-		sync := unix.Fsync
-		if kind, err := fsType(fd); err != nil {
-			return err
-		} else if kind == unix.BTRFS_SUPER_MAGIC {
-			sync = unix.Syncfs
+		kind, err := fsType(fd)
+		if err == nil && kind == unix.BTRFS_SUPER_MAGIC {
+			err = unix.Syncfs(fd)
 		}
-		if err := sync(fd); err != nil {
+		if err == nil {
+			err = unix.Fsync(fd)
+		}
+		if err != nil {
 			return err
 		}
 		again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

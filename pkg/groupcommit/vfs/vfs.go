@@ -27,7 +27,8 @@ type FS interface {
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
 	Mkdir(name string, perm fs.FileMode) error
-	// SyncDir is the directory barrier: fsync of the directory itself.
+	// SyncDir is the directory barrier: fsync of the directory itself, or more where that does not suffice. When it returns nil, every name
+	// changed in the directory before the call survives a power cut.
 	SyncDir(name string) error
 	// ReadDir lists a directory, sorted by name.
 	ReadDir(name string) ([]fs.DirEntry, error)
