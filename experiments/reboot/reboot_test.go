@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +68,29 @@ func TestEachFaultFailsItsClaim(t *testing.T) {
 				t.Errorf("planted %s: %s is %s (%s)", claim, id, v.Verdict, v.Reason)
 			}
 		}
+	}
+}
+
+// A machine whose disk does not mount shows nothing: it is no loss, and no proof either.
+func TestADiskThatDoesNotMountDecidesNothing(t *testing.T) {
+	r := good()
+	r.Runs[0].Result.Hung, r.Runs[2].Result.Hung = 2, 1
+	r.Runs[0].Result.Cycles[0].Fault, r.Runs[0].Result.Cycles[0].Unmountable = "mount: bad superblock", true
+	metrics, err := New().Reduce(written(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"cycles.faults": 0, "cycles.unmountable": 1, "boots.hung": 3} {
+		i := slices.IndexFunc(metrics.Metrics, func(m experiment.Metric) bool { return m.Name == name })
+		if i < 0 || metrics.Metrics[i].Value != want {
+			t.Errorf("%s is not %v: %+v", name, want, metrics.Metrics)
+		}
+	}
+	if v := verdicts(t, r)["RB1"]; v.Verdict != experiment.Inconclusive {
+		t.Errorf("%+v", v)
+	}
+	if boots, found := r.boots(); boots != 1 || found != 0 {
+		t.Errorf("%d of %d boots found everything", found, boots)
 	}
 }
 

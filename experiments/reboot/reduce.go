@@ -32,6 +32,7 @@ type Run struct {
 // Result is what the rig prints.
 type Result struct {
 	Cycles     []Cycle     `json:"cycles"`
+	Hung       int         `json:"hung"` // boots that did not get as far as the guest, and were tried again
 	Events     int         `json:"events"`
 	Flushes    int         `json:"flushes"`
 	Acks       int         `json:"acks"`
@@ -44,9 +45,10 @@ type Result struct {
 
 // Cycle is one machine that was killed: after how many marks, what survived, and what the next one found wrong.
 type Cycle struct {
-	Marks int    `json:"marks"`
-	Mode  string `json:"mode"`
-	Fault string `json:"fault"`
+	Marks       int    `json:"marks"`
+	Mode        string `json:"mode"`
+	Fault       string `json:"fault"`
+	Unmountable bool   `json:"unmountable"` // the fault is the file system's own: it did not survive
 }
 
 // Cell is the tally of one survival mode.
@@ -74,7 +76,9 @@ func load(dir string) (r Raw, err error) {
 
 // Reduce computes the metrics:
 //
-//	cycles.faults                  machines that found something acknowledged lost, of all that were booted after a kill
+//	cycles.faults                  machines that found something acknowledged lost, of all that mounted their disk after a kill
+//	cycles.unmountable             machines whose file system did not survive, of all that were booted after a kill
+//	boots.hung                     emulated machines that hung before they had come to the guest and were started again, of all runs
 //	sweep.bad, sweep.unmountable   crash states of the product's recordings that lost something; that did not mount
 //	nodir.missed, lying.missed     sweeps of a broken twin in which nothing was seen
 func (x *Reboot) Reduce(dir string) (*experiment.Metrics, error) {
@@ -91,9 +95,10 @@ func (x *Reboot) Reduce(dir string) (*experiment.Metrics, error) {
 		}
 		out.Metrics = append(out.Metrics, m)
 	}
-	faults, boots, states, bad, unmountable := 0, 0, 0, 0, 0
+	faults, dead, boots, states, bad, unmountable, hung := 0, 0, 0, 0, 0, 0, 0
 	missed, sweeps := map[string]int{}, map[string]int{}
 	for _, run := range r.Runs {
+		hung += run.Result.Hung
 		if run.Kind != product {
 			sweeps[run.Kind]++
 			if run.Result.caught() == 0 {
@@ -103,7 +108,10 @@ func (x *Reboot) Reduce(dir string) (*experiment.Metrics, error) {
 		}
 		for _, c := range run.Result.Cycles {
 			boots++
-			if c.Fault != "" {
+			switch {
+			case c.Unmountable:
+				dead++
+			case c.Fault != "":
 				faults++
 			}
 		}
@@ -111,7 +119,9 @@ func (x *Reboot) Reduce(dir string) (*experiment.Metrics, error) {
 			states, bad, unmountable = states+c.States, bad+c.Bad, unmountable+c.Unmountable
 		}
 	}
-	put("cycles.faults", faults, "boots", boots)
+	put("cycles.faults", faults, "boots", boots-dead)
+	put("cycles.unmountable", dead, "boots", boots)
+	put("boots.hung", hung, "boots", len(r.Runs))
 	put("sweep.bad", bad, "states", states)
 	put("sweep.unmountable", unmountable, "states", states)
 	for _, kind := range []string{nodir, lying} {

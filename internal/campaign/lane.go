@@ -95,8 +95,10 @@ func (l *Lane) Capacity() int {
 	return l.capacity
 }
 
-// Timeout bounds one batch: less than a third of the TTL, since it is less than a period.
-func (l *Lane) Timeout() time.Duration { return l.interval * 9 / 10 }
+// Timeout bounds one batch. A lease that was claimed just after a batch began waits for the end of that batch and of the next, so that two
+// limits must be less than the TTL, which is three intervals or more. A shorter limit would end a campaign for a disk that stalled for a
+// moment, while all its leases are good.
+func (l *Lane) Timeout() time.Duration { return l.interval * 27 / 20 }
 
 // Due is when the next batch is to start.
 func (l *Lane) Due() time.Time {

@@ -128,7 +128,7 @@ func (d *driver) receive(ctx context.Context) {
 	}
 }
 
-// beat runs a heartbeat lane on its own timer. Each batch is cut off before the next is due.
+// beat runs a heartbeat lane on its own timer. A batch that outlasts its period delays the next, and is cut off before a lease can lapse.
 func (d *driver) beat(ctx context.Context, lane *Lane) {
 	for {
 		timer := time.NewTimer(max(0, time.Until(lane.Due())))

@@ -211,7 +211,8 @@ func runReboot(ctx context.Context, args []string) error {
 	}
 	return j.print(struct {
 		Cycles []sweep.Cycle `json:"cycles"`
+		Hung   int           `json:"hung"`
 		sweep.Report
 		Seconds float64 `json:"s"`
-	}{all, rep, time.Since(j.start).Seconds()})
+	}{all, r.Hung, rep, time.Since(j.start).Seconds()})
 }

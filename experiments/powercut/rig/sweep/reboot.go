@@ -21,14 +21,16 @@ import (
 type Reboot struct {
 	Bench
 	Kernel vm.Kernel
+	Hung   int // boots that did not get as far as the guest, and were tried again
 	disk   *recdisk.Disk
 }
 
 // Cycle is one life of a machine: it looks at what its predecessor has left, works, and is killed.
 type Cycle struct {
-	Marks int    `json:"marks"` // when it was killed
-	Mode  string `json:"mode"`  // what survived of its disk's cache
-	Fault string `json:"fault"` // found by the next machine
+	Marks       int    `json:"marks"`       // when it was killed
+	Mode        string `json:"mode"`        // what survived of its disk's cache
+	Fault       string `json:"fault"`       // found by the next machine
+	Unmountable bool   `json:"unmountable"` // the fault is the file system's own: it did not survive
 }
 
 // Open makes a file system on a new recording disk and serves it. The returned function undoes it.
@@ -60,7 +62,9 @@ func (r *Reboot) Open() (func() error, error) {
 }
 
 func (r *Reboot) boot(ctx context.Context) (*vm.Machine, error) {
-	return vm.Boot(ctx, r.Kernel, r.path("initramfs"), r.path("nbd"), r.path("console"))
+	m, hung, err := vm.Boot(ctx, vm.Spec{Kernel: r.Kernel, Initramfs: r.path("initramfs"), Socket: r.path("nbd"), Console: r.path("console")})
+	r.Hung += hung
+	return m, err
 }
 
 // Cycles kills n machines in the middle of their work, each on what the cache of its predecessor's disk left. It returns the recording of
@@ -74,18 +78,18 @@ func (r *Reboot) Cycles(ctx context.Context, c workload.Config, n int, lying boo
 		if i == n {
 			marks = 0
 		}
-		fault, err := r.life(ctx, c, before, marks)
+		found, err := r.life(ctx, c, before, marks)
 		if err != nil {
 			return first, all, err
 		}
 		rec := r.disk.StopLog()
 		if i > 0 {
-			all[i-1].Fault = fault
+			all[i-1].Fault, all[i-1].Unmountable = found.Fault, found.Unmountable
 		}
 		if i == 0 {
 			first = rec
 		}
-		if i == n || fault != "" {
+		if i == n || found.Fault != "" {
 			return first, all, nil
 		}
 		mode := recdisk.Modes()[i%len(recdisk.Modes())]
@@ -105,38 +109,38 @@ func (r *Reboot) Cycles(ctx context.Context, c workload.Config, n int, lying boo
 	return first, all, nil
 }
 
-// life boots, looks, works until so many marks are in the log, and is killed in the middle of an operation.
-func (r *Reboot) life(ctx context.Context, c workload.Config, before map[int]*history.Allowed, marks int) (fault string, err error) {
+// life boots, looks, works until so many marks are in the log, and is killed in the middle of an operation. It returns what the look found.
+func (r *Reboot) life(ctx context.Context, c workload.Config, before map[int]*history.Allowed, marks int) (found guest.Report, err error) {
 	m, err := r.boot(ctx)
 	if err != nil {
-		return "", err
+		return found, err
 	}
 	defer m.Kill()
 	if err := m.Tell(guest.Order{FS: r.FS.Name, Expected: before, Config: c, Work: marks > 0}); err != nil {
-		return "", err
+		return found, err
 	}
-	report, err := m.Next(ctx)
-	if err != nil || report.Fault != "" || marks == 0 {
-		return report.Fault, err
+	found, err = m.Next(ctx)
+	if err != nil || found.Fault != "" {
+		return found, err
 	}
 	for range marks {
 		report, err := m.Next(ctx)
 		if err != nil {
-			return "", err
+			return found, err
 		}
 		if report.Note == nil { // it has finished
-			return "", nil
+			return found, nil
 		}
 		label, err := json.Marshal(report.Note)
 		if err != nil {
-			return "", err
+			return found, err
 		}
 		r.disk.Mark(string(label))
 		if err := m.Logged(); err != nil {
-			return "", err
+			return found, err
 		}
 	}
-	return "", nil
+	return found, nil
 }
 
 // Sweep checks many crash states of one recording in one machine.

@@ -83,19 +83,51 @@ func sweepOf(t *testing.T, b Bench, twin string, f recdisk.Faults, p Plan) (Repo
 	return rep, rec, c
 }
 
+// lost says what is wrong with the tallies of a sound product on a sound disk; empty is nothing. Half of a torn write may leave no file system
+// behind: ext4 writes its superblock, two sectors with one checksum, past the journal while it mounts. Without a torn write each must mount.
+func lost(cells Cells) string {
+	for _, c := range cells {
+		torn := c.Mode == recdisk.Prefix.String() || c.Mode == recdisk.Sectors.String()
+		if c.Bad > 0 || c.Unmountable > 0 && !torn || 2*c.Unmountable > c.States {
+			return fmt.Sprintf("%+v", c)
+		}
+	}
+	return ""
+}
+
+func TestOnlyATornWriteMayCostTheFileSystem(t *testing.T) {
+	for _, c := range []struct {
+		cell Cell
+		ok   bool
+	}{
+		{Cell{"sectors", true, Tally{States: 9}}, true},
+		{Cell{"sectors", true, Tally{States: 9, Unmountable: 1}}, true},
+		{Cell{"prefix", true, Tally{States: 9, Unmountable: 1}}, true},
+		{Cell{"sectors", true, Tally{States: 9, Unmountable: 5}}, false},
+		{Cell{"whole", false, Tally{States: 9, Unmountable: 1}}, false},
+		{Cell{"none", false, Tally{States: 9, Unmountable: 1}}, false},
+		{Cell{"all", false, Tally{States: 9, Unmountable: 1}}, false},
+		{Cell{"sectors", true, Tally{States: 9, Bad: 1}}, false},
+	} {
+		if found := lost(Cells{{"none", true, Tally{States: 3}}, c.cell}); (found == "") != c.ok {
+			t.Errorf("%+v: %q", c.cell, found)
+		}
+	}
+}
+
 var small = workload.Config{Seed: 5, Batches: 6, Items: 6, Targets: 4, Lanes: 2, Shards: 2}
 
 func TestNothingAcknowledgedIsLostAtAnySampledCut(t *testing.T) {
 	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{}, Plan{Points: 12, Acks: 8})
-	if sum := rep.Cells.Total(); sum.States < 12*len(recdisk.Modes()) || sum.Bad+sum.Unmountable > 0 {
-		t.Errorf("%+v: %+v", sum, rep.Violations)
+	if found := lost(rep.Cells); rep.Cells.Total().States < 12*len(recdisk.Modes()) || found != "" {
+		t.Errorf("%s: %+v", found, rep)
 	}
 }
 
 func TestNothingIsLostWhenThePowerFailsAgainDuringRecovery(t *testing.T) {
 	rep, _, _ := sweepOf(t, bench(t), "", recdisk.Faults{}, Plan{Points: 4, Acks: 4, Again: 3, AgainPoints: 4})
-	if sum := rep.Again.Total(); sum.States < 3*len(recdisk.Modes()) || sum.Bad+sum.Unmountable > 0 {
-		t.Errorf("%+v: %+v", rep.Again, rep.Violations)
+	if found := lost(rep.Again); rep.Again.Total().States < 3*len(recdisk.Modes()) || found != "" {
+		t.Errorf("%s: %+v", found, rep)
 	}
 }
 
@@ -127,7 +159,8 @@ func TestADiskThatFailsOnceLosesNothingAcknowledged(t *testing.T) {
 	}
 	hits, failed := 0, 0
 	for _, br := range all {
-		if br.Bad+br.Unmountable > 0 {
+		// A tally of all modes, of which two in five tear a write; see lost.
+		if br.Bad > 0 || 5*br.Unmountable > 2*br.States {
 			t.Errorf("%+v", br)
 		}
 		if br.Hit {

@@ -60,15 +60,62 @@ type Machine struct {
 	console string
 }
 
-// Boot starts a machine whose disk is behind the NBD socket, and returns when its init is ready. The console goes to a file.
-func Boot(ctx context.Context, k Kernel, initramfs, socket, console string) (*Machine, error) {
+// Spec describes a machine: its disk is behind the NBD socket, its console goes to a file.
+type Spec struct {
+	Kernel                     Kernel
+	Initramfs, Socket, Console string
+}
+
+const (
+	// bootPatience is some ten times what a boot takes on a busy machine.
+	bootPatience = time.Minute
+	// bootTries is how often a machine is started that never gets as far as its init.
+	bootTries = 4
+	// patience is far more than a check takes on a busy machine.
+	patience = 2 * time.Minute
+)
+
+// errSilent is matched by the error about a machine that has said nothing for too long.
+var errSilent = errors.New("has said nothing")
+
+// Boot starts a machine and returns when its init is ready. An emulated machine now and then hangs before its kernel has come to init.
+// Nothing was mounted by then, so it is killed and started again; hung says how often.
+func Boot(ctx context.Context, s Spec) (m *Machine, hung int, err error) {
+	return boot(ctx, s, bootPatience)
+}
+
+func boot(ctx context.Context, s Spec, patience time.Duration) (m *Machine, hung int, err error) {
+	for {
+		if m, err = s.start(ctx); err != nil {
+			return nil, hung, err
+		}
+		r, err := m.next(ctx, patience)
+		if err == nil && !r.Ready {
+			err = fmt.Errorf("the machine is not ready: %+v", r)
+		}
+		if err == nil {
+			return m, hung, nil
+		}
+		m.Kill()
+		if !errors.Is(err, errSilent) {
+			return nil, hung, err
+		}
+		if hung++; hung == bootTries {
+			return nil, hung, fmt.Errorf("hung at each of %d boots: %w", hung, err)
+		}
+		fmt.Fprintf(os.Stderr, "boot %d hung, the machine is started again: %v\n", hung, err)
+	}
+}
+
+// start runs qemu.
+func (s Spec) start(ctx context.Context) (*Machine, error) {
 	cmd := exec.CommandContext(ctx, Qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "384", "-smp", "1",
-		"-accel", "tcg", "-cpu", "max", "-M", "microvm,acpi=on", "-kernel", k.Image, "-initrd", initramfs,
+		"-accel", "tcg", "-cpu", "max", "-M", "microvm,acpi=on", "-kernel", s.Kernel.Image, "-initrd", s.Initramfs,
 		// Without a given frequency a microvm often hangs while it calibrates its clock.
 		"-append", "console=ttyS0 panic=-1 quiet random.trust_cpu=on no_timer_check tsc_early_khz=2600000",
-		"-serial", "file:"+console, "-device", "virtio-serial-device", "-chardev", "stdio,id=port,signal=off",
+		"-serial", "file:"+s.Console, "-device", "virtio-serial-device", "-chardev", "stdio,id=port,signal=off",
 		"-device", "virtserialport,chardev=port",
-		"-blockdev", "driver=nbd,node-name=d,server.type=unix,server.path="+socket+",cache.direct=on", "-device", "virtio-blk-device,drive=d")
+		"-blockdev", "driver=nbd,node-name=d,server.type=unix,server.path="+s.Socket+",cache.direct=on", "-device", "virtio-blk-device,drive=d")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
@@ -82,16 +129,8 @@ func Boot(ctx context.Context, k Kernel, initramfs, socket, console string) (*Ma
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w (Debian package qemu-system-x86)", err)
 	}
-	m := &Machine{cmd: cmd, in: in, reports: make(chan guest.Report, 1), ended: make(chan struct{}), console: console}
+	m := &Machine{cmd: cmd, in: in, reports: make(chan guest.Report, 1), ended: make(chan struct{}), console: s.Console}
 	go m.read(out)
-	r, err := m.Next(ctx)
-	if err == nil && !r.Ready {
-		err = fmt.Errorf("the machine is not ready: %+v", r)
-	}
-	if err != nil {
-		m.Kill()
-		return nil, err
-	}
 	return m, nil
 }
 
@@ -115,30 +154,29 @@ func (m *Machine) read(out io.Reader) {
 	}
 }
 
-// patience is far more than a boot or a check takes on a busy machine.
-const patience = 2 * time.Minute
-
 // Next waits for the guest's next report.
-func (m *Machine) Next(ctx context.Context) (guest.Report, error) {
+func (m *Machine) Next(ctx context.Context) (guest.Report, error) { return m.next(ctx, patience) }
+
+func (m *Machine) next(ctx context.Context, patience time.Duration) (guest.Report, error) {
 	select {
 	case r, ok := <-m.reports:
 		if !ok {
-			return r, m.wrong("ended by itself")
+			return r, m.wrong(errors.New("ended by itself"))
 		}
 		if r.Broken != "" {
-			return r, m.wrong(r.Broken)
+			return r, m.wrong(errors.New(r.Broken))
 		}
 		return r, nil
 	case <-time.After(patience):
-		return guest.Report{}, m.wrong("has said nothing for " + patience.String())
+		return guest.Report{}, m.wrong(fmt.Errorf("%w for %s", errSilent, patience))
 	case <-ctx.Done():
 		return guest.Report{}, ctx.Err()
 	}
 }
 
-func (m *Machine) wrong(what string) error {
+func (m *Machine) wrong(what error) error {
 	console, _ := os.ReadFile(m.console) // it may say nothing
-	return fmt.Errorf("the virtual machine %s; the end of its console: %s", what, console[max(0, len(console)-2000):])
+	return fmt.Errorf("the virtual machine %w; the end of its console: %s", what, console[max(0, len(console)-2000):])
 }
 
 // Tell gives the guest an order.
